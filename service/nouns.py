@@ -1,0 +1,289 @@
+"""The nouns that cross process boundaries, as frozen values that read and write JSON. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.errors import JsonObject
+
+Dim = int | str
+
+
+class State(enum.StrEnum):
+    """Where a Compilation stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+class Stage(enum.StrEnum):
+    """The tag that ``GET /ir/{stage}`` takes, in the order in which a pipeline usually reaches them."""
+
+    IMPORT = "import"
+    SIMPLIFY = "simplify"
+    FUSION = "fusion"
+    LOWERING = "lowering"
+    FUSE_TIR = "fuse_tir"
+
+
+class ModelFormat(enum.StrEnum):
+    """The serialized forms of a Model, recognised by content."""
+
+    EXPORTED_PROGRAM = "exported_program"
+
+
+class Verify(enum.StrEnum):
+    """When the numbers are checked against PyTorch eager: the built artifact always, every step on request."""
+
+    ARTIFACT = "artifact"
+    EVERY_STEP = "every_step"
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces: equal values give equal bytes. Raises ValueError on NaN or infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape (a dimension is a number or a symbol) and dtype (numpy's name) of one input or output."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: str
+
+    def to_json(self) -> JsonObject:
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> TensorSpec:
+        return cls(value["name"], tuple(value["shape"]), value["dtype"])
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def to_json(self) -> JsonObject:
+        return {
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Signature:
+        return cls(
+            tuple(TensorSpec.from_json(spec) for spec in value["inputs"]),
+            tuple(TensorSpec.from_json(spec) for spec in value["outputs"]),
+        )
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """One position of a Recipe: the pass and all of its options, defaults filled in."""
+
+    name: str
+    options: JsonObject = field(default_factory=dict)
+
+    def to_json(self) -> JsonObject:
+        return {"name": self.name, "options": self.options}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the library is built for. `cpu` is ``native`` or an LLVM CPU name; `threads` 0 means all cores."""
+
+    cpu: str = "native"
+    threads: int = 0
+
+    def to_json(self) -> JsonObject:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The validated pass list and target. Two recipes with the same passes are the same, whatever their name."""
+
+    passes: tuple[PassSpec, ...]
+    target: Target = Target()
+    name: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "passes": [spec.to_json() for spec in self.passes],
+            "target": self.target.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Recipe:
+        return cls(
+            tuple(PassSpec(spec["name"], spec["options"]) for spec in value["passes"]),
+            Target(**value["target"]),
+            value["name"],
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request or one worker may use. Bytes, seconds, MiB and counts."""
+
+    upload_bytes: int = 1 << 30
+    request_bytes: int = 1 << 20
+    infer_body_bytes: int = 64 << 20
+    compile_s: float = 300.0
+    compile_memory_bytes: int = 8 << 30
+    infer_s: float = 30.0
+    infer_memory_bytes: int = 4 << 30
+    library_bytes: int = 4 << 30
+    ir_bytes: int = 64 << 20
+    passes: int = 200
+    concurrent_compilations: int = 2
+    queued_compilations: int = 64
+    loaded_sessions: int = 8
+    wait_s: float = 300.0
+
+    def to_json(self) -> JsonObject:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """What a compile worker is told to do. Paths are of files and a folder that the pool made for this job alone.
+
+    `inputs` are the inputs that the request declared, `inputs_path` an ``.npz`` of example inputs; both may be None.
+    The worker writes the library to ``library_path``.
+    """
+
+    model_path: str
+    format: ModelFormat
+    recipe: Recipe
+    verify: Verify
+    inputs: tuple[TensorSpec, ...] | None
+    inputs_path: str | None
+    work_dir: str
+    limits: Limits
+
+    @property
+    def library_path(self) -> str:
+        return f"{self.work_dir}/model.so"
+
+    def to_json(self) -> JsonObject:
+        return {
+            "model_path": self.model_path,
+            "format": self.format.value,
+            "recipe": self.recipe.to_json(),
+            "verify": self.verify.value,
+            "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
+            "inputs_path": self.inputs_path,
+            "work_dir": self.work_dir,
+            "limits": self.limits.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> CompileJob:
+        inputs = value["inputs"]
+        return cls(
+            value["model_path"],
+            ModelFormat(value["format"]),
+            Recipe.from_json(value["recipe"]),
+            Verify(value["verify"]),
+            None if inputs is None else tuple(TensorSpec.from_json(spec) for spec in inputs),
+            value["inputs_path"],
+            value["work_dir"],
+            Limits(**value["limits"]),
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known of the IR after one position of a Recipe, without its text. Position 0 is the import.
+
+    `ops` counts Relax operators and calls by name over all functions; `error` is the largest absolute difference
+    from PyTorch eager on the example inputs where the step was checked; `notes` are remarks of the pass.
+    """
+
+    index: int
+    stage: Stage
+    pass_name: str | None
+    options: JsonObject
+    changed: bool
+    wall_ms: float
+    cpu_ms: float
+    ops: dict[str, int]
+    functions: int
+    error: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        return {
+            "index": self.index,
+            "stage": self.stage.value,
+            "pass": self.pass_name,
+            "options": self.options,
+            "changed": self.changed,
+            "wall_ms": self.wall_ms,
+            "cpu_ms": self.cpu_ms,
+            "ops": self.ops,
+            "functions": self.functions,
+            "error": self.error,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Step:
+        return cls(
+            int(value["index"]),
+            Stage(value["stage"]),
+            value["pass"],
+            dict(value["options"]),
+            bool(value["changed"]),
+            float(value["wall_ms"]),
+            float(value["cpu_ms"]),
+            {str(name): int(count) for name, count in value["ops"].items()},
+            int(value["functions"]),
+            None if value["error"] is None else float(value["error"]),
+            tuple(str(note) for note in value["notes"]),
+        )
+
+
+COMPILATION_KEY_VERSION = 1
+
+
+def compilation_id(
+    model_sha256: str,
+    recipe: Recipe,
+    verify: Verify,
+    inputs: JsonObject,
+    toolchain: JsonObject,
+) -> str:
+    """The id of a Compilation: 32 hex digits of the SHA-256 over everything that changes its result.
+
+    `inputs` holds the request's declared inputs and the hash of its example inputs; `toolchain` the versions
+    of what compiles and the CPU that ``native`` means. The name of a Recipe is left out: it changes nothing.
+    """
+    key = {
+        "version": COMPILATION_KEY_VERSION,
+        "model": model_sha256,
+        "passes": [spec.to_json() for spec in recipe.passes],
+        "target": recipe.target.to_json(),
+        "verify": verify.value,
+        "inputs": inputs,
+        "toolchain": toolchain,
+    }
+    return hashlib.sha256(canonical_json(key)).hexdigest()[:32]
