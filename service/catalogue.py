@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from service.errors import (
     InvalidField,
@@ -179,9 +179,7 @@ class Catalogue:
     def from_json(cls, value: Mapping[str, Any]) -> Catalogue:
         passes = [PassInfo.from_json(info) for info in value["passes"]]
         recipes = [RecipeInfo.from_json(info) for info in value["recipes"]]
-        return cls(
-            {info.name: info for info in passes}, {info.name: info for info in recipes}, value["default_recipe"]
-        )
+        return cls({info.name: info for info in passes}, {info.name: info for info in recipes}, value["default_recipe"])
 
     def recipe(self, passes: Any, target: Target, max_passes: int) -> Recipe:
         """The Recipe that `passes` of a request names: a preset's name, a list, or None for the default.
@@ -220,8 +218,7 @@ class Catalogue:
             entry = {"name": entry}
         if not isinstance(entry, dict):
             raise InvalidField(
-                f"`{where}` must be a pass's name or an object with `name` and `options`, "
-                f"not {type(entry).__name__}.",
+                f"`{where}` must be a pass's name or an object with `name` and `options`, not {type(entry).__name__}.",
                 field=where,
             )
         for key in entry:
@@ -283,13 +280,11 @@ class Catalogue:
     def _order_problem(self, index: int, info: PassInfo, need: str, taken_by: str | None) -> PassOrder:
         givers = [other.name for other in self.passes.values() if need in other.gives]
         if taken_by is not None:
-            remedy = f"{taken_by} has already lowered them. Move {info.name!r} before it."
+            remedy = f"but {taken_by} has already lowered them. Move {info.name!r} before it."
         else:
-            remedy = f"Put {' or '.join(repr(name) for name in givers)} before it."
+            remedy = f"and there are none at that step. Put {' or '.join(repr(name) for name in givers)} before it."
         return PassOrder(
-            f"`passes[{index}]` {info.name!r} works on {_FACT_MEANING[need]}, and there are none at that step: {remedy}"
-            if taken_by is None
-            else f"`passes[{index}]` {info.name!r} works on {_FACT_MEANING[need]}, but {remedy}",
+            f"`passes[{index}]` {info.name!r} works on {_FACT_MEANING[need]}, {remedy}",
             field=f"passes[{index}]",
             **{"pass": info.name},
             needs=need,
@@ -300,9 +295,11 @@ class Catalogue:
 def option_infos(cls: type) -> tuple[OptionInfo, ...]:
     """The options of a pass class: its dataclass fields, each with a default and metadata from `option`."""
     names = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+    # Under `from __future__ import annotations` a field's type is its text.
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     return tuple(
-        OptionInfo(entry.name, names[str(entry.type)], entry.default, **entry.metadata)
-        for entry in dataclasses.fields(cls)
+        OptionInfo(entry.name, names[str(entry.type)], cast(OptionValue, entry.default), **entry.metadata)
+        for entry in fields
     )
 
 

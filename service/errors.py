@@ -219,7 +219,7 @@ class UnknownStage(RequestProblem):
 
 
 class StageNotReached(RequestProblem):
-    """This Compilation has no Snapshot of that stage. `stages` lists those it has; add a pass of the stage to get it."""
+    """The Compilation has no Snapshot of that stage. `stages` lists those it has; add a pass of the stage to get it."""
 
     slug, status, title = "stage-not-reached", 404, "The compilation does not have that stage"
 
@@ -309,7 +309,7 @@ class BuildFailed(CompilationProblem):
 
 
 class VerificationFailed(CompilationProblem):
-    """The outputs differ from PyTorch eager's beyond tolerance, so the artifact is not served. `outputs` has the figures."""
+    """The outputs differ from PyTorch eager's beyond tolerance: nothing is served. `outputs` has the figures."""
 
     slug, title = "verification-failed", "The artifact's numbers differ from PyTorch's"
 
@@ -360,7 +360,7 @@ class Interrupted(ServerProblem):
 
 
 class StoreDamaged(ServerProblem):
-    """A stored file is missing or does not have the hash it was stored under. Delete the Compilation and send it again."""
+    """A stored file is missing or has another hash than its name. Delete the Compilation and send it again."""
 
     slug, status, title = "store-damaged", 500, "A stored file is damaged"
 

@@ -1,0 +1,158 @@
+"""The asynchronous client, on asyncio. The same Flows as `client`'s, so only the awaits are its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+from numpy.typing import ArrayLike
+
+from relaxd import calls
+from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
+from relaxd.connection import build_request, check_base_url
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.record import CompilationRecord
+from relaxd.sending import Flow, Pause, Request
+from relaxd.tensors import Array
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """As `Client`, with coroutines. `on_step` stays a plain function; it runs on the event loop."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        timeout: float = 60.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._timeout_s = timeout
+        self._http = httpx.AsyncClient(base_url=check_base_url(base_url), transport=transport)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def compile(
+        self,
+        model: ModelSource,
+        *,
+        passes: Passes | None = None,
+        verify: str = "artifact",
+        inputs: InputSpecs | None = None,
+        example_inputs: Mapping[str, ArrayLike] | None = None,
+        target: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        wait_s: float = 600.0,
+    ) -> AsyncCompilation:
+        """As `Client.compile`. Cancelling the task stops the waiting, not the Compilation, which others may share."""
+        flow = calls.compile_model(
+            model,
+            passes=passes,
+            verify=verify,
+            inputs=inputs,
+            example_inputs=example_inputs,
+            target=target,
+            on_step=on_step,
+            wait_s=wait_s,
+        )
+        return self._bind(await self._run(flow))
+
+    async def compilations(self, limit: int | None = None) -> list[AsyncCompilation]:
+        """As `Client.compilations`."""
+        return [self._bind(record) for record in await self._run(calls.compilations(limit))]
+
+    async def get(self, compilation: str, *, wait_s: int = 0) -> AsyncCompilation:
+        """As `Client.get`."""
+        return self._bind(await self._run(calls.get(compilation, wait_s)))
+
+    async def delete(self, compilation: str) -> None:
+        """As `Client.delete`."""
+        await self._run(calls.delete(compilation))
+
+    async def ir(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> str:
+        """As `Client.ir`."""
+        return await self._run(calls.ir(compilation, stage, step, function))
+
+    async def snapshot(
+        self, compilation: str, stage: str, step: int | None = None, function: str | None = None
+    ) -> Snapshot:
+        """As `Client.snapshot`."""
+        return await self._run(calls.snapshot(compilation, stage, step, function))
+
+    async def infer(self, compilation: str, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
+        """As `Client.infer`."""
+        return await self._run(calls.infer(compilation, inputs, None))
+
+    async def passes(self) -> list[PassInfo]:
+        """As `Client.passes`."""
+        return await self._run(calls.passes())
+
+    async def recipes(self) -> list[RecipeInfo]:
+        """As `Client.recipes`."""
+        return await self._run(calls.recipes())
+
+    async def health(self) -> JsonObject:
+        """As `Client.health`."""
+        return await self._run(calls.health())
+
+    def _bind(self, record: CompilationRecord) -> AsyncCompilation:
+        return AsyncCompilation.from_json(record.raw, _client=self)
+
+    async def _run(self, flow: Flow[T]) -> T:
+        """The result of the Flow. `Client._run` is the same loop without its two awaits; change both."""
+        resume: Callable[[], Request | Pause] = functools.partial(next, flow)
+        with contextlib.closing(flow):
+            while True:
+                try:
+                    wish = resume()
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # Generator's type says T, StopIteration's does not
+                resume = functools.partial(next, flow)
+                if isinstance(wish, Pause):
+                    await asyncio.sleep(wish.seconds)
+                    continue
+                try:
+                    answer = await self._http.send(build_request(self._http, wish, self._timeout_s))
+                except httpx.RequestError as error:
+                    resume = functools.partial(flow.throw, error)
+                else:
+                    resume = functools.partial(flow.send, answer)
+
+
+@dataclass(frozen=True)
+class AsyncCompilation(CompilationRecord):
+    """As `Compilation`, with coroutines for what asks the server."""
+
+    _client: AsyncClient = field(repr=False, compare=False)
+
+    async def ir(self, stage: str, step: int | None = None, function: str | None = None) -> str:
+        """As `Compilation.ir`."""
+        return await self._client.ir(self.id, stage, step, function)
+
+    async def snapshot(self, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
+        """As `Compilation.snapshot`."""
+        return await self._client.snapshot(self.id, stage, step, function)
+
+    async def diff(self, before: str | int, after: str | int) -> str:
+        """As `Compilation.diff`."""
+        return await self._client._run(calls.diff(self, before, after))
+
+    async def infer(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
+        """As `Compilation.infer`."""
+        return await self._client._run(calls.infer(self.id, inputs, self.signature))

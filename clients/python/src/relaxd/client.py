@@ -1,0 +1,171 @@
+"""The synchronous client and its Compilation. Each method is one line: the Flow of `calls`, run to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+from numpy.typing import ArrayLike
+
+from relaxd import calls
+from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
+from relaxd.connection import build_request, check_base_url
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.record import CompilationRecord
+from relaxd.sending import Flow, Pause, Request
+from relaxd.tensors import Array
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to one relaxd server, to be closed (or used in a `with`). Threads may share it.
+
+    `timeout` is how many seconds the server may take for an answer, beyond what it was asked to wait. `transport`
+    replaces the network, for tests. Every method raises ProblemError for an error that the server reports,
+    ServerUnreachable or AnswerTimeout for one of the network, and UnexpectedAnswer for an answer that makes no sense.
+    """
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        timeout: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._timeout_s = timeout
+        self._http = httpx.Client(base_url=check_base_url(base_url), transport=transport)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def compile(
+        self,
+        model: ModelSource,
+        *,
+        passes: Passes | None = None,
+        verify: str = "artifact",
+        inputs: InputSpecs | None = None,
+        example_inputs: Mapping[str, ArrayLike] | None = None,
+        target: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        wait_s: float = 600.0,
+    ) -> Compilation:
+        """Compiles a ``.pt2`` file (a path, or its bytes) and returns when it has succeeded.
+
+        `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's
+        default. `inputs` declares names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers
+        with. `on_step` is called with each Step once, in order, within about a second of its end. Raises
+        CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
+        """
+        flow = calls.compile_model(
+            model,
+            passes=passes,
+            verify=verify,
+            inputs=inputs,
+            example_inputs=example_inputs,
+            target=target,
+            on_step=on_step,
+            wait_s=wait_s,
+        )
+        return self._bind(self._run(flow))
+
+    def compilations(self, limit: int | None = None) -> list[Compilation]:
+        """The server's Compilations, newest first. The server may leave their steps out; `get` has them."""
+        return [self._bind(record) for record in self._run(calls.compilations(limit))]
+
+    def get(self, compilation: str, *, wait_s: int = 0) -> Compilation:
+        """The Compilation in whatever state it is in, after waiting for its end for at most `wait_s` seconds."""
+        return self._bind(self._run(calls.get(compilation, wait_s)))
+
+    def delete(self, compilation: str) -> None:
+        """Cancels a Compilation that has not ended, deletes one that has."""
+        self._run(calls.delete(compilation))
+
+    def ir(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> str:
+        """The IR of a stage as TVMScript: of its last step, or of `step`; whole, or one `function`."""
+        return self._run(calls.ir(compilation, stage, step, function))
+
+    def snapshot(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
+        """As `ir`, but structured: by function, with operator counts and calls."""
+        return self._run(calls.snapshot(compilation, stage, step, function))
+
+    def infer(self, compilation: str, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
+        """Runs the model on arrays by name, or on one array when it has one input; the outputs by name.
+
+        An array is sent with the dtype it has; a list takes that of the Signature. For a list or a bare array the
+        Signature is asked for first; arrays by name, or `Compilation.infer`, need one request.
+        """
+        return self._run(calls.infer(compilation, inputs, None))
+
+    def passes(self) -> list[PassInfo]:
+        """The passes that the server has."""
+        return self._run(calls.passes())
+
+    def recipes(self) -> list[RecipeInfo]:
+        """The presets that the server has."""
+        return self._run(calls.recipes())
+
+    def health(self) -> JsonObject:
+        """What the server says of itself; raises when it is not up."""
+        return self._run(calls.health())
+
+    def _bind(self, record: CompilationRecord) -> Compilation:
+        return Compilation.from_json(record.raw, _client=self)
+
+    def _run(self, flow: Flow[T]) -> T:
+        """The result of the Flow. `AsyncClient._run` is the same loop with two awaits; change both."""
+        resume: Callable[[], Request | Pause] = functools.partial(next, flow)
+        with contextlib.closing(flow):
+            while True:
+                try:
+                    wish = resume()
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # Generator's type says T, StopIteration's does not
+                resume = functools.partial(next, flow)
+                if isinstance(wish, Pause):
+                    time.sleep(wish.seconds)
+                    continue
+                try:
+                    answer = self._http.send(build_request(self._http, wish, self._timeout_s))
+                except httpx.RequestError as error:
+                    resume = functools.partial(flow.throw, error)
+                else:
+                    resume = functools.partial(flow.send, answer)
+
+
+@dataclass(frozen=True)
+class Compilation(CompilationRecord):
+    """A Compilation as it was when it was asked for, and the calls that belong to it."""
+
+    _client: Client = field(repr=False, compare=False)
+
+    def ir(self, stage: str, step: int | None = None, function: str | None = None) -> str:
+        """As `Client.ir`."""
+        return self._client.ir(self.id, stage, step, function)
+
+    def snapshot(self, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
+        """As `Client.snapshot`."""
+        return self._client.snapshot(self.id, stage, step, function)
+
+    def diff(self, before: str | int, after: str | int) -> str:
+        """The unified diff between two stages (by name: their last step) or steps (by index); empty when equal."""
+        return self._client._run(calls.diff(self, before, after))
+
+    def infer(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
+        """As `Client.infer`, in one request."""
+        return self._client._run(calls.infer(self.id, inputs, self.signature))

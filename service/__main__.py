@@ -1,0 +1,74 @@
+"""``python -m service``: serve, or show the Catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from service.api.app import create_app, open_data
+from service.journal import JournalTooNew
+from service.pool import Pool
+from service.serving import Server
+from service.settings import Settings, SettingsError, limits_from_environment
+from service.store.directory import StoreBusy
+from service.version import VERSION
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="relaxd", description="ML compilation as an HTTP API.")
+    parser.add_argument("--version", action="version", version=f"relaxd {VERSION}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve_parser = commands.add_parser("serve", help="run the server")
+    serve_parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    serve_parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (default: %(default)s)")
+    serve_parser.add_argument("--data", type=Path, default=Path("data"), help="folder for all data (default: ./data)")
+    commands.add_parser("passes", help="print the Catalogue as JSON")
+    given = parser.parse_args(arguments)
+    if given.command == "passes":
+        return asyncio.run(_print_catalogue())
+    try:
+        settings = Settings(given.host, given.port, given.data, limits_from_environment(os.environ))
+        return serve(settings)
+    except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
+        sys.stderr.write(f"relaxd: {error}\n")
+        return 1
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = uvicorn.Config(
+        create_app(settings, open_data(settings.data)),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+    return Server(config).serve_forever()
+
+
+async def _print_catalogue() -> int:
+    pool = Pool()
+    try:
+        zygote = await pool.zygote("compile")
+        sys.stdout.write(json.dumps(zygote.announcement["catalogue"], indent=1) + "\n")
+    finally:
+        await pool.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

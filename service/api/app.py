@@ -1,0 +1,107 @@
+"""The FastAPI application: routes, error mapping, start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from service.api import about, compile, infer, ir, problems
+from service.api.openapi import complete
+from service.api.state import Services
+from service.compilations import Compilations
+from service.errors import Problem
+from service.journal import Journal
+from service.pool import Pool
+from service.sessions import Sessions
+from service.settings import Settings
+from service.store import Store, open_store
+from service.version import VERSION
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
+
+
+@dataclass(frozen=True)
+class Data:
+    """The opened data folder of a server."""
+
+    store: Store
+    journal: Journal
+
+    def close(self) -> None:
+        self.journal.close()
+        self.store.close()
+
+
+def open_data(folder: Path) -> Data:
+    """Opens or creates a data folder for this server alone. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
+    store = open_store(str(folder))
+    try:
+        return Data(store, Journal(folder / "journal.sqlite3"))
+    except BaseException:
+        store.close()
+        raise
+
+
+def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
+    """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
+    app = FastAPI(
+        title="relaxd",
+        version=VERSION,
+        description=DESCRIPTION,
+        lifespan=lambda app: _lifespan(app, settings, data),
+        redirect_slashes=False,
+        redoc_url=None,
+        docs_url=None,
+    )
+    problems.install(app)
+    for module in (compile, ir, infer, about):
+        app.include_router(module.router)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)
+            app.openapi_schema = complete(schema)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the documented way to change the document
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> AsyncIterator[None]:
+    data = data or open_data(settings.data)
+    pool = Pool()
+    compilations = Compilations(data.journal, data.store, pool, settings.limits)
+    sessions = Sessions(pool, settings.limits)
+    app.state.services = Services(settings, data.store, pool, compilations, sessions)
+    starting: list[asyncio.Task[None]] = []
+    try:
+        compilations.recover()
+        starting = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        yield
+    finally:
+        for task in starting:
+            task.cancel()
+        await compilations.close()
+        await sessions.close()
+        await pool.close()
+        data.close()
+
+
+async def _warm(pool: Pool, role: str) -> None:
+    try:
+        await pool.zygote(role)
+        log.info("the %s zygote is ready", role)
+    except Problem as problem:
+        # The next request that needs it tries again and gets the Problem.
+        log.error("the %s zygote did not start: %s", role, problem.detail)

@@ -1,0 +1,206 @@
+"""POST, GET and DELETE /compile: from an upload to a Compilation."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+
+from service import formats
+from service.api.json_body import parse_object
+from service.api.problems import check_parameters
+from service.api.schemas import CompilationsView, CompilationView, CompileRequest, InputRequest, TargetRequest
+from service.api.state import Services, ServicesDep
+from service.api.upload import Part, receive
+from service.compilations import Request as CompilationRequest
+from service.errors import (
+    Cancelled,
+    InvalidField,
+    InvalidInputsFile,
+    JsonObject,
+    MalformedRequest,
+    UnknownField,
+    nearest,
+    problem_from_json,
+)
+from service.nouns import Compilation, Model, ModelFormat, Recipe, State, Target, TensorSpec, Verify
+
+router = APIRouter(tags=["compile"])
+
+_MULTIPART: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["model"],
+                    "properties": {
+                        "model": {"type": "string", "format": "binary", "description": "A .pt2 of torch.export.save."},
+                        "request": {"$ref": "#/components/schemas/CompileRequest"},
+                        "inputs": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "Example inputs as an .npz of numpy.savez, arrays named as the inputs.",
+                        },
+                    },
+                },
+                "encoding": {"request": {"contentType": "application/json"}},
+            }
+        },
+    }
+}
+
+PreferHeader = Annotated[
+    str | None, Header(description="`wait=N` waits up to N seconds, `respond-async` not at all (RFC 7240).")
+]
+
+
+@router.post(
+    "/compile",
+    response_model=CompilationView,
+    status_code=201,
+    openapi_extra=_MULTIPART,
+    responses={
+        200: {"model": CompilationView, "description": "The same request succeeded before; nothing was run."},
+        202: {"model": CompilationView, "description": "Not ended yet; see the Location header."},
+    },
+)
+async def post_compile(request: Request, services: ServicesDep, prefer: PreferHeader = None) -> Response:
+    """Compiles a model and waits for the end: 201 new, 200 from the store, 202 when the waiting time is over first."""
+    check_parameters(request)
+    seconds = waiting_time(prefer, services.settings.limits.wait_s)
+    receiver = await receive(request, services.store.scratch, services.settings.limits)
+    try:
+        checked = await _check(receiver.parts, services)
+    except BaseException:
+        receiver.discard()
+        raise
+    compilation, created = await services.compilations.submit(checked)
+    compilation = await services.compilations.wait(compilation.id, seconds)
+    return _answer(compilation, created)
+
+
+def _answer(compilation: Compilation, created: bool) -> Response:
+    location = f"/compile/{compilation.id}"
+    if compilation.problem is not None:
+        problem = problem_from_json(compilation.problem)
+        problem.extensions |= {"compilation": compilation.id, "href": location}
+        raise problem
+    if compilation.state is State.CANCELLED:
+        raise Cancelled(
+            "The compilation was cancelled while this request waited for it. Send it again to run it.",
+            compilation=compilation.id,
+            href=location,
+        )
+    headers = {"Location": location}
+    if not compilation.state.ended:
+        return JSONResponse(compilation.to_json(), 202, {**headers, "Retry-After": "1"})
+    return JSONResponse(compilation.to_json(), 201 if created else 200, headers)
+
+
+async def _check(parts: dict[str, Part], services: Services) -> CompilationRequest:
+    model = parts["model"]
+    recognised = await asyncio.to_thread(formats.recognise, model.file)
+    fields = parse_request(parts["request"].file.read_bytes()) if "request" in parts else CompileRequest()
+    if "request" in parts:
+        parts["request"].file.unlink()
+    examples = parts.get("inputs")
+    if examples is not None and not formats.is_npz(examples.file):
+        raise InvalidInputsFile("The part `inputs` is not an .npz archive. Write it with `numpy.savez(file, x=array)`.")
+    catalogue = await services.compilations.catalogue()
+    target = Target(fields.target.cpu, fields.target.threads)
+    recipe: Recipe = catalogue.recipe(fields.passes, target, services.settings.limits.passes)
+    declared = None
+    if fields.inputs is not None:
+        declared = tuple(TensorSpec(spec.name, tuple(spec.shape), spec.dtype) for spec in fields.inputs)
+    return CompilationRequest(
+        Model(model.sha256, ModelFormat(recognised), model.bytes, model.filename),
+        model.file,
+        recipe,
+        Verify(fields.verify),
+        declared,
+        None if examples is None else examples.sha256,
+        None if examples is None else examples.file,
+    )
+
+
+def parse_request(data: bytes) -> CompileRequest:
+    """The `request` part. Raises MalformedRequest, UnknownField, InvalidField."""
+    fields = parse_object(data, "The part `request`")
+    try:
+        return CompileRequest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    where = _path(first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _known_fields(first["loc"])
+        near = nearest(str(first["loc"][-1]), known)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known fields: {', '.join(known)}."
+        raise UnknownField(f"The request has an unknown field `{where}`. {hint}", field=where, nearest=near)
+    raise InvalidField(f"`{where}` is invalid: {first['msg']}.", field=where)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.removeprefix(".")[:200]
+
+
+def _known_fields(location: tuple[int | str, ...]) -> list[str]:
+    nested: dict[str, type[BaseModel]] = {"inputs": InputRequest, "target": TargetRequest}
+    model = nested[str(location[0])] if len(location) > 1 else CompileRequest
+    return list(model.model_fields)
+
+
+def waiting_time(prefer: str | None, default: float) -> float:
+    """Seconds to wait by a Prefer header: `wait=N` up to the default's limit, 0 for `respond-async`.
+
+    Raises MalformedRequest for a wait that is no number; preferences that are not known are ignored (RFC 7240).
+    """
+    if prefer is None:
+        return default
+    seconds = default
+    for preference in prefer.split(","):
+        name, _, value = preference.partition("=")
+        if name.strip().lower() == "respond-async":
+            return 0.0
+        if name.strip().lower() == "wait":
+            if not re.fullmatch(r"\s*\d{1,9}(\.\d+)?\s*", value, re.ASCII):
+                raise MalformedRequest(f"`Prefer: wait={value[:40]}` must be a number of seconds.")
+            seconds = min(float(value), default)
+    return seconds
+
+
+@router.get("/compile", response_model=CompilationsView)
+async def list_compilations(
+    request: Request, services: ServicesDep, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Response:
+    """The newest Compilations, the latest first."""
+    check_parameters(request, "limit")
+    return JSONResponse({"compilations": [found.to_json() for found in services.compilations.newest(limit)]})
+
+
+@router.get("/compile/{id}", response_model=CompilationView)
+async def get_compilation(id: str, request: Request, services: ServicesDep, prefer: PreferHeader = None) -> Response:
+    """A Compilation as it stands; with `Prefer: wait=N` as soon as it has ended, or after N seconds."""
+    check_parameters(request)
+    seconds = 0.0 if prefer is None else waiting_time(prefer, services.settings.limits.wait_s)
+    compilation = await services.compilations.wait(id, seconds)
+    return JSONResponse(compilation.to_json())
+
+
+@router.delete("/compile/{id}", status_code=204)
+async def delete_compilation(id: str, request: Request, services: ServicesDep) -> Response:
+    """Cancels a Compilation that has not ended; deletes one that has, with all that belongs to it alone."""
+    check_parameters(request)
+    compilation = services.compilations.get(id)
+    await services.compilations.delete(id)
+    if compilation.state.ended:
+        services.sessions.unload(id)
+    return Response(status_code=204)

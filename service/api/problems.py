@@ -1,0 +1,94 @@
+"""The one translation from errors to HTTP: every error leaves as ``application/problem+json`` (RFC 9457)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from service.errors import (
+    BodyTooLarge,
+    InternalError,
+    InvalidField,
+    MalformedRequest,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    UnknownField,
+    nearest,
+)
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error of `app` a Problem."""
+    app.add_exception_handler(Problem, _answer_problem)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(Exception, _answer_unforeseen)
+
+
+def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer for a Problem, with an ``instance`` that the log has too for errors of ours."""
+    instance = f"urn:uuid:{uuid.uuid4()}"
+    if problem.status >= 500:
+        log.error("%s: %s %s", instance, problem.slug, problem.detail, exc_info=problem)
+    all_headers = dict(headers or {})
+    if "retry_after_s" in problem.extensions:
+        all_headers["Retry-After"] = str(problem.extensions["retry_after_s"])
+    if isinstance(problem, (BodyTooLarge, MalformedRequest)):
+        # Part of the body may still be on its way; it must not be read as the next request.
+        all_headers["Connection"] = "close"
+    content = {**problem.to_json(), "instance": instance}
+    return JSONResponse(content, problem.status, all_headers, media_type=MEDIA_TYPE)
+
+
+async def _answer_problem(_request: Request, error: Exception) -> Response:
+    return respond(error if isinstance(error, Problem) else InternalError("The server met an error."))
+
+
+async def _answer_validation(request: Request, error: Exception) -> Response:
+    found = error.errors()[0] if isinstance(error, RequestValidationError) else {}
+    name = ".".join(str(part) for part in found.get("loc", ())[1:])
+    value = request.query_params.get(name)
+    return respond(InvalidField(f"`{name}` is {value!r}: {str(found.get('msg', 'invalid')).lower()}.", field=name))
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    path = request.url.path
+    if not isinstance(error, HTTPException):
+        return respond(InternalError("The server met an error."))
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return respond(
+            MethodNotAllowed(f"{path} does not take {request.method}; it takes {allowed}.", allowed=allowed),
+            error.headers,
+        )
+    if error.status_code == 404:
+        return respond(NotFound(f"There is nothing at {path}. /openapi.json lists all paths.", path=path))
+    return respond(MalformedRequest(f"The request was refused: {error.detail}."))
+
+
+async def _answer_unforeseen(request: Request, error: Exception) -> Response:
+    log.error("%s %s met an error that was not foreseen", request.method, request.url.path, exc_info=error)
+    return respond(InternalError("The server met an error that was not foreseen; its log has it under `instance`."))
+
+
+def check_parameters(request: Request, *known: str) -> None:
+    """Refuses query parameters that the route does not have. Raises UnknownField."""
+    for name in request.query_params:
+        if name not in known:
+            takes = f"it takes {', '.join(f'`{other}`' for other in known)}" if known else "it takes none"
+            raise UnknownField(
+                f"{request.url.path} has no query parameter `{name[:100]}`; {takes}.",
+                field=name[:100],
+                nearest=nearest(name, known),
+            )

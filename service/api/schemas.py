@@ -1,0 +1,233 @@
+"""What the HTTP API takes and gives, for validation and OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+Number = Annotated[int, Field(ge=0, strict=True)]
+Symbol = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+DTYPES = Literal[
+    "float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"
+]  # fmt: skip
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class InputRequest(_Request):
+    """A declared input. For a .pt2 it must agree with what the file says."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
+    shape: list[Number | Symbol] = Field(max_length=32)
+    dtype: DTYPES = "float32"
+
+
+class TargetRequest(_Request):
+    """What the library is built for: `native` or an LLVM CPU name; 0 threads means all cores."""
+
+    cpu: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)] = "native"
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+
+
+class PassRequest(_Request):
+    """One pass with options; a bare string is the pass with all defaults."""
+
+    name: str
+    options: dict[str, JsonValue] = {}
+
+
+class CompileRequest(_Request):
+    """The `request` part of POST /compile. Everything has a default."""
+
+    format: Literal["auto", "exported_program"] = "auto"
+    inputs: list[InputRequest] | None = Field(default=None, max_length=4096)
+    passes: Any = Field(
+        default=None,
+        description="A preset's name (GET /recipes) or a list of passes (GET /passes). Default: the default recipe.",
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/Pass"}]}},
+                {"type": "null"},
+            ]
+        },
+    )
+    target: TargetRequest = TargetRequest()
+    verify: Literal["artifact", "every_step"] = "artifact"
+
+
+class TensorSpecView(BaseModel):
+    name: str
+    shape: list[int | str]
+    dtype: str
+
+
+class SignatureView(BaseModel):
+    inputs: list[TensorSpecView]
+    outputs: list[TensorSpecView]
+
+
+class ModelView(BaseModel):
+    sha256: str
+    format: str
+    bytes: int
+    filename: str
+
+
+class PassSpecView(BaseModel):
+    name: str
+    options: dict[str, JsonValue]
+
+
+class TargetView(BaseModel):
+    cpu: str
+    threads: int
+
+
+class RecipeView(BaseModel):
+    name: str | None
+    passes: list[PassSpecView]
+    target: TargetView
+
+
+class StepView(BaseModel):
+    """One step. `ops` counts operators by name; `error` is the largest absolute difference from PyTorch eager."""
+
+    index: int
+    stage: str
+    pass_name: str | None = Field(alias="pass")
+    options: dict[str, JsonValue]
+    changed: bool
+    wall_ms: float
+    cpu_ms: float
+    ops: dict[str, int]
+    functions: int
+    error: float | None
+    notes: list[str]
+    href: str
+
+
+class ArtifactView(BaseModel):
+    library_sha256: str
+    manifest: dict[str, JsonValue]
+
+
+class ProblemView(BaseModel):
+    """RFC 9457, with extension members that depend on the type: see docs/errors.md."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class CompilationView(BaseModel):
+    """A Compilation as it stands."""
+
+    id: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    model: ModelView
+    recipe: RecipeView
+    verify: str
+    inputs: list[TensorSpecView] | None
+    signature: SignatureView | None
+    steps: list[StepView]
+    timings: list[dict[str, JsonValue]]
+    verification: dict[str, JsonValue] | None
+    artifact: ArtifactView | None
+    problem: ProblemView | None
+
+
+class CompilationsView(BaseModel):
+    compilations: list[CompilationView]
+
+
+class FunctionView(BaseModel):
+    name: str
+    kind: Literal["relax", "tensorir"]
+    primitive: bool
+    ops: dict[str, int]
+    calls: list[str]
+    text: str
+
+
+class SnapshotView(BaseModel):
+    """The IR after one step."""
+
+    id: str
+    stage: str
+    step: StepView
+    text: str
+    functions: list[FunctionView]
+
+
+class OipTensor(BaseModel):
+    """A tensor in the Open Inference Protocol's form; `shape` and `datatype` may be left out."""
+
+    name: str
+    shape: list[int] | None = None
+    datatype: str | None = None
+    data: list[JsonValue]
+
+
+class InferRequest(BaseModel):
+    """`inputs` by name as nested lists, or as a list of tensors in the Open Inference Protocol's form."""
+
+    model: str
+    inputs: dict[str, JsonValue] | list[OipTensor]
+    id: str | None = None
+
+
+class InferResponse(BaseModel):
+    """Outputs in the form in which the inputs came. Floats that JSON lacks are "NaN", "Infinity", "-Infinity"."""
+
+    model: str
+    outputs: dict[str, JsonValue] | list[OipTensor]
+    id: str | None = None
+
+
+class PassView(BaseModel):
+    """One pass of the Catalogue; `options` is the JSON Schema of its options."""
+
+    name: str
+    stage: str
+    summary: str
+    doc: str
+    needs: list[str]
+    gives: list[str]
+    takes: list[str]
+    example: dict[str, str]
+    options: dict[str, JsonValue]
+
+
+class PassesView(BaseModel):
+    passes: list[PassView]
+
+
+class RecipePresetView(BaseModel):
+    name: str
+    doc: str
+    passes: list[PassSpecView]
+    default: bool
+
+
+class RecipesView(BaseModel):
+    recipes: list[RecipePresetView]
+
+
+class HealthView(BaseModel):
+    """`status` is `ok` when workers can be started, `starting` before."""
+
+    status: Literal["ok", "starting", "degraded"]
+    version: str
+    zygotes: dict[str, str]
+    compilations: dict[str, int]
+    sessions: int
+    limits: dict[str, float]

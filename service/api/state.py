@@ -1,0 +1,33 @@
+"""What the routes share: one of each per server, made at start-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from service.compilations import Compilations
+from service.pool import Pool
+from service.sessions import Sessions
+from service.settings import Settings
+from service.store import Store
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running server."""
+
+    settings: Settings
+    store: Store
+    pool: Pool
+    compilations: Compilations
+    sessions: Sessions
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(_services)]

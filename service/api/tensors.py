@@ -1,0 +1,246 @@
+"""Inputs and outputs as JSON: checked against the Signature, exact in value, never a bare NaN."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes  # noqa: F401  makes numpy know bfloat16
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import (
+    InputData,
+    InputDtype,
+    InputShape,
+    InvalidField,
+    JsonObject,
+    MissingInput,
+    UnknownField,
+    UnknownInput,
+    nearest,
+)
+from service.nouns import Dim, Signature, TensorSpec
+from service.sessions import RawTensor
+
+Array = npt.NDArray[Any]
+
+OIP_DATATYPES = {
+    "BOOL": "bool",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BF16": "bfloat16",
+}
+_OIP_NAMES = {dtype: name for name, dtype in OIP_DATATYPES.items()}
+_TENSOR_FIELDS = ("name", "shape", "datatype", "data", "parameters")
+_NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MAX_RANK = 32
+
+
+def read_inputs(given: Any, signature: Signature) -> list[RawTensor]:
+    """The inputs of a request in the order of the Signature: ``{name: nested list}`` or a list of OIP tensors.
+
+    Raises InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
+    """
+    if isinstance(given, dict):
+        by_name = {name: {"name": name, "data": data} for name, data in given.items()}
+    elif isinstance(given, list):
+        by_name = _by_name(given)
+    else:
+        raise InvalidField("`inputs` must be an object {name: nested list} or a list of tensors.", field="inputs")
+    names = [spec.name for spec in signature.inputs]
+    for name in by_name:
+        if name not in names:
+            raise UnknownInput(
+                f"The model has no input {name[:100]!r}; its inputs are {', '.join(names)}.",
+                input=name[:100],
+                expected=names,
+                nearest=nearest(name, names),
+            )
+    for name in names:
+        if name not in by_name:
+            raise MissingInput(f"The input {name!r} is missing; the model's inputs are {', '.join(names)}.", input=name)
+    symbols: dict[str, tuple[int, str]] = {}
+    arrays = [_read_tensor(by_name[spec.name], spec) for spec in signature.inputs]
+    for spec, array in zip(signature.inputs, arrays, strict=True):
+        _check_shape(spec, array.shape, symbols)
+    return [
+        RawTensor(spec.dtype, array.shape, array.tobytes())
+        for spec, array in zip(signature.inputs, arrays, strict=True)
+    ]
+
+
+def _by_name(given: list[Any]) -> dict[str, JsonObject]:
+    by_name: dict[str, JsonObject] = {}
+    for index, tensor in enumerate(given):
+        where = f"inputs[{index}]"
+        if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
+            raise InvalidField(f"`{where}` must be an object with a `name` and `data`.", field=where)
+        for key in tensor:
+            if key not in _TENSOR_FIELDS:
+                raise UnknownField(
+                    f"`{where}` has an unknown field {key[:100]!r}.",
+                    field=f"{where}.{key[:100]}",
+                    nearest=nearest(key, _TENSOR_FIELDS),
+                )
+        if "data" not in tensor:
+            raise InvalidField(f"`{where}` has no `data`.", field=f"{where}.data")
+        if tensor["name"] in by_name:
+            raise InvalidField(f"The input {tensor['name'][:100]!r} was sent twice.", field=where)
+        by_name[tensor["name"]] = tensor
+    return by_name
+
+
+def _read_tensor(tensor: JsonObject, spec: TensorSpec) -> Array:
+    datatype = tensor.get("datatype")
+    if datatype is not None and (not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype):
+        wanted = _OIP_NAMES.get(spec.dtype, spec.dtype)
+        raise InputDtype(
+            f"The input {spec.name!r} was sent as {str(datatype)[:20]}, the model takes {wanted}.",
+            input=spec.name,
+            expected=wanted,
+        )
+    array = _to_array(tensor["data"], spec)
+    if "shape" not in tensor or tensor["shape"] is None:
+        return array
+    shape = tensor["shape"]
+    if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(_is_size(size) for size in shape):
+        raise InputShape(
+            f"The `shape` of input {spec.name!r} must be a list of up to {_MAX_RANK} sizes from 0 up.", input=spec.name
+        )
+    if array.ndim > 1 and array.shape != tuple(shape):
+        raise InputShape(
+            f"The data of input {spec.name!r} is nested as {list(array.shape)}, but its `shape` says {shape}.",
+            input=spec.name,
+        )
+    if math.prod(shape) != array.size:
+        raise InputData(
+            f"The input {spec.name!r} has {array.size} numbers, but its `shape` {shape} wants {math.prod(shape)}.",
+            input=spec.name,
+        )
+    return array.reshape(shape)
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 48
+
+
+def _check_shape(spec: TensorSpec, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
+    expected = list(spec.shape)
+    if len(shape) != len(expected):
+        raise InputShape(
+            f"The input {spec.name!r} has rank {len(shape)} (shape {list(shape)}), the model takes rank "
+            f"{len(expected)}: {expected}.",
+            input=spec.name,
+            expected=expected,
+            got=list(shape),
+        )
+    for axis, (want, got) in enumerate(zip(expected, shape, strict=True)):
+        size, source = _expected_size(want, got, f"axis {axis} of {spec.name!r}", symbols)
+        if got != size:
+            raise InputShape(
+                f"The input {spec.name!r} has shape {list(shape)}, the model takes {expected}: axis {axis} must be "
+                f"{size}{source}, not {got}.",
+                input=spec.name,
+                expected=expected,
+                got=list(shape),
+            )
+
+
+def _expected_size(want: Dim, got: int, here: str, symbols: dict[str, tuple[int, str]]) -> tuple[int, str]:
+    if isinstance(want, int):
+        return want, ""
+    size, first = symbols.setdefault(want, (got, here))
+    return size, f" ({want!r} as in {first})"
+
+
+def _to_array(data: Any, spec: TensorSpec) -> Array:
+    """`data` as an array of the Signature's dtype, without a change of any value beyond rounding to that dtype."""
+    try:
+        array = np.array(data)
+        if array.dtype.kind in "UO":
+            array = np.array(_replace_nonfinite(data, spec, 0))
+    except (ValueError, OverflowError) as error:
+        raise InputData(
+            f"The data of input {spec.name!r} is ragged or too deeply nested: all rows must have one length.",
+            input=spec.name,
+        ) from error
+    if array.size == 0:
+        return array.astype(spec.dtype)
+    target = np.dtype(spec.dtype)
+    allowed = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
+    if array.dtype.kind not in allowed:
+        raise InputData(
+            f"The data of input {spec.name!r} are not all numbers that a {spec.dtype} can hold.",
+            input=spec.name,
+            expected=spec.dtype,
+        )
+    if target.kind in "iu":
+        info = np.iinfo(target)
+        if int(array.min()) < info.min or int(array.max()) > info.max:
+            raise InputData(
+                f"The data of input {spec.name!r} go outside the range of {spec.dtype} ({info.min} to {info.max}).",
+                input=spec.name,
+            )
+        return array.astype(target)
+    with np.errstate(over="ignore"):
+        converted = array.astype(target)
+    if target.kind != "b" and not np.array_equal(np.isfinite(converted), np.isfinite(array)):
+        raise InputData(f"The data of input {spec.name!r} go outside the range of {spec.dtype}.", input=spec.name)
+    return converted
+
+
+def _replace_nonfinite(data: Any, spec: TensorSpec, depth: int) -> Any:
+    if isinstance(data, list) and depth <= _MAX_RANK:
+        return [_replace_nonfinite(item, spec, depth + 1) for item in data]
+    if isinstance(data, str) and data in _NONFINITE:
+        return _NONFINITE[data]
+    if isinstance(data, (int, float)):
+        return data
+    shown = "null" if data is None else repr(data)[:40]
+    raise InputData(
+        f'The data of input {spec.name!r} have {shown}; only numbers, true, false, "NaN", "Infinity" and "-Infinity" '
+        "are taken.",
+        input=spec.name,
+    )
+
+
+def write_outputs(tensors: list[RawTensor], signature: Signature, *, as_oip: bool) -> Any:
+    """The outputs by name as nested lists, or as a list of OIP tensors with flat data."""
+    arrays = [np.frombuffer(tensor.data, tensor.dtype).reshape(tensor.shape) for tensor in tensors]
+    named = list(zip(signature.outputs, arrays, strict=True))
+    if not as_oip:
+        return {spec.name: _to_lists(array) for spec, array in named}
+    return [
+        {
+            "name": spec.name,
+            "datatype": _OIP_NAMES.get(array.dtype.name, array.dtype.name),
+            "shape": list(array.shape),
+            "data": _to_lists(array.reshape(-1)),
+        }
+        for spec, array in named
+    ]
+
+
+def _to_lists(array: Array) -> Any:
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    return _name_nonfinite(array.tolist())
+
+
+def _name_nonfinite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_name_nonfinite(item) for item in value]
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,333 @@
+"""Compilations from request to record: found by key, shared by twins, admitted, run, kept, cancelled, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from service.catalogue import Catalogue
+from service.errors import (
+    InternalError,
+    Interrupted,
+    JsonObject,
+    Overloaded,
+    Problem,
+    ShuttingDown,
+    StorageFull,
+    StoreDamaged,
+    UnknownCompilation,
+)
+from service.journal import Journal
+from service.nouns import (
+    Artifact,
+    Compilation,
+    CompileJob,
+    Limits,
+    Model,
+    Recipe,
+    State,
+    Step,
+    TensorSpec,
+    Verify,
+    compilation_id,
+)
+from service.pool import Pool
+from service.run import Run
+from service.store import Store
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request: the Model and the example inputs lie in the store's scratch folder."""
+
+    model: Model
+    model_file: Path
+    recipe: Recipe
+    verify: Verify
+    inputs: tuple[TensorSpec, ...] | None = None
+    inputs_sha256: str | None = None
+    inputs_file: Path | None = None
+
+    def discard(self) -> None:
+        """Removes what still lies in the scratch folder."""
+        for file in (self.model_file, self.inputs_file):
+            if file is not None:
+                file.unlink(missing_ok=True)
+
+
+class Compilations:
+    """All Compilations of this server. Every method belongs to the event loop's thread."""
+
+    def __init__(self, journal: Journal, store: Store, pool: Pool, limits: Limits) -> None:
+        self._journal = journal
+        self._store = store
+        self._pool = pool
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.concurrent_compilations)
+        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._pins: Counter[str] = Counter()
+        self._job_numbers = itertools.count()
+        self._closing = False
+
+    def recover(self) -> None:
+        """After a start: what was running is failed with `interrupted`, objects that nothing needs are deleted."""
+        for compilation in self._journal.unfinished():
+            problem = Interrupted(
+                f"The server stopped while the compilation was {compilation.state.value}. Send the request again."
+            )
+            self._journal.update(_failed(compilation, problem))
+            log.warning("compilation %s was interrupted", compilation.id)
+        for digest in self._store.digests() - self._journal.objects():
+            self._store.delete(digest)
+
+    async def catalogue(self) -> Catalogue:
+        """What the compile worker offers. Waits until it has started. Raises InternalError."""
+        zygote = await self._pool.zygote("compile")
+        return Catalogue.from_json(zygote.announcement["catalogue"])
+
+    async def submit(self, request: Request) -> tuple[Compilation, bool]:
+        """The Compilation for a request, and whether this request started it.
+
+        An earlier success answers at once, a twin that is running is joined; a failed, cancelled or interrupted one
+        is run again in its place. Raises Overloaded, ShuttingDown, StorageFull, InternalError.
+        """
+        toolchain = (await self._pool.zygote("compile")).announcement["toolchain"]
+        inputs: JsonObject = {
+            "declared": None if request.inputs is None else [spec.to_json() for spec in request.inputs],
+            "examples": request.inputs_sha256,
+        }
+        key = compilation_id(request.model.sha256, request.recipe, request.verify, inputs, toolchain)
+        found = await self._find(key)
+        if found is None:
+            return self._admit(key, request), True
+        request.discard()
+        await _finish(self._journal.touch, key)
+        return found, False
+
+    async def _find(self, key: str) -> Compilation | None:
+        """A running twin or an earlier success whose library is whole."""
+        if key not in self._runs:
+            known = self._journal.get(key)
+            if known is not None and known.state is State.SUCCEEDED and known.artifact is not None:
+                try:
+                    await asyncio.to_thread(self._store.path, known.artifact.library_sha256)
+                except StoreDamaged:
+                    log.exception("the library of compilation %s is damaged, compiling it again", key)
+                    self._store.delete(known.artifact.library_sha256)
+                else:
+                    return known
+        return self._runs[key][0].compilation if key in self._runs else None
+
+    def _admit(self, key: str, request: Request) -> Compilation:
+        if self._closing:
+            raise ShuttingDown("The server is shutting down. Send the request again in a moment.", retry_after_s=5)
+        limit = self._limits.concurrent_compilations + self._limits.queued_compilations
+        if len(self._runs) >= limit:
+            raise Overloaded(
+                f"{len(self._runs)} compilations are running or waiting, the limit is {limit}. "
+                "Send the request again later.",
+                limit=limit,
+                retry_after_s=5,
+            )
+        compilation = Compilation(
+            key, State.QUEUED, _now(), request.model, request.recipe, request.verify, inputs=request.inputs
+        )
+        run = Run(compilation, self._limits)
+        # No await since `_find`: a twin that arrives from here on joins this run.
+        task = asyncio.create_task(self._run(run, request), name=f"compilation-{key}")
+        self._runs[key] = (run, task)
+        return compilation
+
+    async def _run(self, run: Run, request: Request) -> None:
+        key = run.compilation.id
+        try:
+            with self._pinned(request):
+                await self._keep_request(run, request)
+                async with self._slots:
+                    run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=_now())
+                    await _finish(self._journal.update, run.compilation)
+                    await self._compile(run, request)
+        except asyncio.CancelledError:
+            state = State.FAILED if self._closing else State.CANCELLED
+            problem = Interrupted("The server was stopped meanwhile. Send the request again.").to_json()
+            run.compilation = dataclasses.replace(
+                run.compilation, state=state, ended_at=_now(), problem=problem if self._closing else None
+            )
+        except Problem as problem:
+            run.compilation = _failed(run.compilation, problem)
+        except Exception:
+            log.exception("compilation %s failed in a way that was not foreseen", key)
+            run.compilation = _failed(run.compilation, InternalError("The server met an error; its log has it."))
+        finally:
+            self._conclude(run)
+
+    def _conclude(self, run: Run) -> None:
+        try:
+            artifact = run.compilation.artifact
+            self._journal.update(run.compilation, [] if artifact is None else [artifact.library_sha256])
+        except Exception:
+            log.exception("the end of compilation %s could not be recorded", run.compilation.id)
+        finally:
+            del self._runs[run.compilation.id]
+            run.ended.set()
+
+    async def _keep_request(self, run: Run, request: Request) -> None:
+        key = run.compilation.id
+        await _finish(self._store.adopt, request.model_file, request.model.sha256)
+        objects = [request.model.sha256]
+        if request.inputs_file is not None and request.inputs_sha256 is not None:
+            await _finish(self._store.adopt, request.inputs_file, request.inputs_sha256)
+            objects.append(request.inputs_sha256)
+        earlier = self._journal.objects(key)
+        await _finish(self._journal.begin, run.compilation, objects)
+        self._collect(earlier)
+
+    async def _compile(self, run: Run, request: Request) -> None:
+        key = run.compilation.id
+        work_dir = self._store.scratch / f"job-{key}-{next(self._job_numbers)}"
+        work_dir.mkdir(mode=0o700)
+
+        async def keep_step(step: Step, snapshot: bytes) -> None:
+            digest = await _finish(self._store.put, snapshot)
+            await _finish(self._journal.add_step, key, step, digest)
+
+        try:
+            job = CompileJob(
+                str(await asyncio.to_thread(self._store.path, request.model.sha256)),
+                request.model.format,
+                request.recipe,
+                request.verify,
+                request.inputs,
+                None if request.inputs_sha256 is None else str(self._store.path(request.inputs_sha256)),
+                str(work_dir.absolute()),
+                self._limits,
+            )
+            closing, library = await run.execute(self._pool, job, keep_step)
+            await _finish(self._store.adopt, Path(job.library_path), library)
+        finally:
+            shutil.rmtree(work_dir, ignore_errors=True)
+        run.compilation = dataclasses.replace(
+            run.compilation,
+            state=State.SUCCEEDED,
+            ended_at=_now(),
+            timings=tuple(closing["timings"]),
+            verification=closing["verification"],
+            artifact=Artifact(library, closing["manifest"]),
+        )
+
+    def get(self, key: str) -> Compilation:
+        """As it stands now. Raises UnknownCompilation."""
+        if key in self._runs:
+            return self._runs[key][0].compilation
+        compilation = self._journal.get(key)
+        if compilation is None:
+            raise UnknownCompilation(f"No compilation has the id {key!r}. GET /compile lists them.", id=key)
+        return compilation
+
+    def latest(self) -> Compilation:
+        """The one that was asked for last. Raises UnknownCompilation when there is none yet."""
+        key = self._journal.latest()
+        if key is None:
+            raise UnknownCompilation("There is no compilation yet. POST /compile makes one.")
+        return self.get(key)
+
+    def newest(self, limit: int) -> list[Compilation]:
+        """The newest ones, the latest first."""
+        return [self.get(key) for key in self._journal.ids(limit)]
+
+    async def wait(self, key: str, seconds: float) -> Compilation:
+        """The Compilation when it has ended or the time is over. Raises UnknownCompilation."""
+        if key in self._runs and seconds > 0:
+            run = self._runs[key][0]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(run.ended.wait(), seconds)
+            return run.compilation
+        return self.get(key)
+
+    async def delete(self, key: str) -> None:
+        """Cancels a Compilation that has not ended, deletes one that has. Raises UnknownCompilation."""
+        if key in self._runs:
+            run, task = self._runs[key]
+            task.cancel()
+            await run.ended.wait()
+            return
+        self.get(key)
+        objects = self._journal.objects(key)
+        await _finish(self._journal.delete, key)
+        self._collect(objects)
+
+    def snapshot(self, key: str, step: int) -> JsonObject:
+        """Text and structure of the IR after a step that the Compilation has. Raises StoreDamaged."""
+        digest = self._journal.snapshot(key, step)
+        if digest is None:
+            raise StoreDamaged(f"The snapshot of step {step} is not recorded. Send the request again.", id=key)
+        snapshot: JsonObject = json.loads(self._store.read(digest))
+        return snapshot
+
+    def library(self, artifact: Artifact) -> Path:
+        """The file of an Artifact's library, checked. Raises StoreDamaged."""
+        return self._store.path(artifact.library_sha256)
+
+    def counts(self) -> dict[str, int]:
+        """How many are running and waiting now."""
+        running = sum(run.compilation.state is State.RUNNING for run, _ in self._runs.values())
+        return {"running": running, "queued": len(self._runs) - running}
+
+    async def close(self) -> None:
+        """Stops what is running; it is recorded as interrupted."""
+        self._closing = True
+        tasks = [task for _, task in self._runs.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _pinned(self, request: Request) -> Iterator[None]:
+        digests = [digest for digest in (request.model.sha256, request.inputs_sha256) if digest is not None]
+        self._pins.update(digests)
+        try:
+            yield
+        finally:
+            self._pins.subtract(digests)
+            request.discard()
+
+    def _collect(self, digests: set[str]) -> None:
+        for digest in digests:
+            if self._pins[digest] <= 0 and not self._journal.needs(digest):
+                self._store.delete(digest)
+
+
+async def _finish(write: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Runs a write in a thread to its end, even when the caller is cancelled: what follows must not overtake it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
+
+
+def _failed(compilation: Compilation, problem: Problem) -> Compilation:
+    if isinstance(problem, StorageFull):
+        log.error("compilation %s: %s", compilation.id, problem.detail)
+    return dataclasses.replace(compilation, state=State.FAILED, ended_at=_now(), problem=problem.to_json())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,67 @@
+"""One Compilation from a file to a verified library: the table of contents of this package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.compiler.build import Linker, build_executable, link_with_ld, manifest, write_library
+from service.compiler.clock import Duration
+from service.compiler.foreign import boundary
+from service.compiler.importers import ImportedModel, find_importer
+from service.compiler.pipeline import Emit, Pipeline, begin
+from service.compiler.target import tvm_target
+from service.compiler.verify import example_case, make_cases, verify
+from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject
+from service.nouns import CompileJob, Verify
+from service.runtime.session import Session
+
+
+def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> None:
+    """Compiles the Model of `job` to `job.library_path` and emits what happens, each event as soon as it is known.
+
+    Raises a Problem when it fails; what was emitted before stays valid. `link` may be replaced where a sandbox
+    forbids starting processes.
+    """
+    target = _resolve_target(job)
+    importing = Duration()
+    model = _import(job, emit, importing)
+    last = len(job.recipe.passes)
+    case = example_case(model) if job.verify is Verify.EVERY_STEP else None
+    pipeline = Pipeline(target, job.limits, emit, case)
+    pipeline.import_step(model.module, importing, model.notes)
+    mod = pipeline.run(model.module, job.recipe.passes)
+
+    emit(begin("build", last, None), ())
+    building = Duration()
+    with building.measure(), boundary(BuildFailed, "The module could not be built", job.limits, step=last):
+        library_bytes = write_library(build_executable(mod, target), job, link)
+
+    emit(begin("verify", last, None), ())
+    with pipeline.verifying.measure():
+        verification = _verify(job, model, last)
+    phases = {"import": importing, "pass": pipeline.spent, "build": building, "verify": pipeline.verifying}
+    succeeded: JsonObject = {
+        "event": "succeeded",
+        "verification": verification,
+        "manifest": manifest(job, model.signature, target, library_bytes),
+        "timings": [{"phase": phase, **duration.to_json()} for phase, duration in phases.items()],
+    }
+    emit(succeeded, ())
+
+
+def _resolve_target(job: CompileJob) -> Any:
+    with boundary(BuildFailed, "The target could not be resolved", job.limits, field="target"):
+        return tvm_target(job.recipe.target)
+
+
+def _import(job: CompileJob, emit: Emit, duration: Duration) -> ImportedModel:
+    emit(begin("import", 0, None), ())
+    with duration.measure(), boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
+        model = find_importer(job.format).import_model(job)
+    emit({"event": "signature", "signature": model.signature.to_json()}, ())
+    return model
+
+
+def _verify(job: CompileJob, model: ImportedModel, last: int) -> JsonObject:
+    with boundary(ExecutionFailed, "The library could not be verified", job.limits, step=last):
+        return verify(Session(job.library_path), make_cases(model), model.signature.outputs)

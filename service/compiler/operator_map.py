@@ -1,0 +1,160 @@
+"""From calls of Relax operators to tensor expressions: the operator map of lower_to_tensorir, and what TVM's own
+legalizer lacks or gets wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import IRModule, relax, te, tirx, topi
+
+
+@dataclass(frozen=True)
+class TensorExpression:
+    """What `BlockBuilder.call_te` takes: a function over TE tensors, and its arguments as Relax expressions."""
+
+    compute: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+# A rule gives None when the call is not of the kind that it handles.
+Rule = Callable[[Any], TensorExpression | None]
+
+
+def _is_tensor(expr: Any) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and isinstance(expr.ty.shape, relax.ShapeExpr)
+
+
+def _is_float(expr: Any) -> bool:
+    return _is_tensor(expr) and "float" in str(expr.ty.dtype)
+
+
+def _elementwise(compute: Callable[..., Any]) -> Rule:
+    """A rule for operators of one tensor; only floats, since TE does not promote."""
+
+    def rule(call: Any) -> TensorExpression | None:
+        return TensorExpression(compute, (call.args[0],)) if _is_float(call.args[0]) else None
+
+    return rule
+
+
+def _binary(compute: Callable[..., Any]) -> Rule:
+    """A rule for operators of two tensors of one dtype, which broadcast."""
+
+    def rule(call: Any) -> TensorExpression | None:
+        left, right = call.args
+        if not (_is_tensor(left) and _is_tensor(right)) or str(left.ty.dtype) != str(right.ty.dtype):
+            return None
+        return TensorExpression(compute, (left, right))
+
+    return rule
+
+
+def _float_binary(compute: Callable[..., Any]) -> Rule:
+    rule = _binary(compute)
+    return lambda call: rule(call) if _is_float(call.args[0]) else None
+
+
+def _matmul(call: Any) -> TensorExpression | None:
+    left, right = call.args
+    if not (_is_float(left) and _is_float(right)) or left.ty.ndim != 2 or right.ty.ndim != 2:
+        return None
+    if not str(left.ty.dtype) == str(right.ty.dtype) == str(call.ty.dtype):
+        return None
+
+    def compute(a: Any, b: Any) -> Any:
+        k = te.reduce_axis((0, a.shape[1]), name="k")
+        shape = (a.shape[0], b.shape[1])
+        return te.compute(shape, lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="matmul")
+
+    return TensorExpression(compute, (left, right))
+
+
+def _permute_dims(call: Any) -> TensorExpression | None:
+    if not _is_tensor(call.args[0]):
+        return None
+    axes = call.attrs.axes
+    order = None if axes is None else [int(axis) for axis in axes]
+    return TensorExpression(lambda x: topi.transpose(x, order), (call.args[0],))
+
+
+def _reshape(call: Any) -> TensorExpression | None:
+    if not (_is_tensor(call.args[0]) and _is_tensor(call)):
+        return None
+    return TensorExpression(topi.reshape, (call.args[0], call.ty.shape))
+
+
+def _softmax(call: Any) -> TensorExpression | None:
+    if not _is_float(call.args[0]):
+        return None
+    axis = int(call.attrs.axis)
+    return TensorExpression(lambda x: topi.nn.softmax(x, axis), (call.args[0],))
+
+
+def _ewise_fma(call: Any) -> TensorExpression | None:
+    if not all(_is_float(argument) for argument in call.args):
+        return None
+
+    def compute(a: Any, b: Any, c: Any) -> Any:
+        return te.compute(a.shape, lambda *i: a(*i) * b(*i) + c(*i), name="ewise_fma")
+
+    return TensorExpression(compute, tuple(call.args))
+
+
+def _relu(x: Any) -> Any:
+    # Not a maximum: that would turn NaN into 0, where PyTorch keeps NaN.
+    zero = tirx.const(0, x.dtype)
+    return te.compute(x.shape, lambda *i: tirx.Select(x(*i) < zero, zero, x(*i)), name="relu")
+
+
+OPERATORS: dict[str, Rule] = {
+    "relax.matmul": _matmul,
+    "relax.permute_dims": _permute_dims,
+    "relax.reshape": _reshape,
+    "relax.flatten": _reshape,
+    "relax.nn.softmax": _softmax,
+    "relax.ewise_fma": _ewise_fma,
+    "relax.add": _binary(topi.add),
+    "relax.subtract": _binary(topi.subtract),
+    "relax.multiply": _binary(topi.multiply),
+    "relax.divide": _float_binary(topi.divide),
+    "relax.maximum": _binary(topi.maximum),
+    "relax.minimum": _binary(topi.minimum),
+    "relax.nn.relu": _elementwise(_relu),
+    "relax.tanh": _elementwise(topi.tanh),
+    "relax.sigmoid": _elementwise(topi.sigmoid),
+    "relax.exp": _elementwise(topi.exp),
+    "relax.log": _elementwise(topi.log),
+    "relax.sqrt": _elementwise(topi.sqrt),
+    "relax.abs": _elementwise(topi.abs),
+    "relax.negative": _elementwise(topi.negative),
+}
+
+# TVM's legalizer has no rule for the first, and loses NaN in the second.
+_LEGALIZER_AMENDMENTS = ("relax.ewise_fma", "relax.nn.relu")
+
+
+def legalize(mod: IRModule) -> IRModule:
+    """TVM's legalizer with the rules of the operator map for what it lacks or gets wrong. Raises what tvm raises."""
+    return relax.transform.LegalizeOps({name: _legalizer_rule(name) for name in _LEGALIZER_AMENDMENTS})(mod)
+
+
+def has_legalizer_rule(operator: Any) -> bool:
+    """Whether `legalize` lowers calls of this Relax operator."""
+    return operator.name in _LEGALIZER_AMENDMENTS or operator.get_attr("FLegalize") is not None
+
+
+def _legalizer_rule(name: str) -> Callable[[Any, Any], Any]:
+    def rule(builder: Any, call: Any) -> Any:
+        expression = OPERATORS[name](call)
+        return call if expression is None else lower(builder, call, expression)
+
+    return rule
+
+
+def lower(builder: Any, call: Any, expression: TensorExpression) -> Any:
+    """The call_tir of `expression`, whose TensorIR function is added to the module of `builder`."""
+    hint = call.op.name.rpartition(".")[2]
+    return builder.call_te(expression.compute, *expression.arguments, primfunc_name_hint=hint)

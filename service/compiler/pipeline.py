@@ -1,0 +1,109 @@
+"""The steps of a Recipe: begin, pass, well-formed check, Snapshot, numeric check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import IRModule, relax
+
+from service.compiler.build import build_executable
+from service.compiler.clock import Duration
+from service.compiler.foreign import boundary
+from service.compiler.passes import Pass, make_pass
+from service.compiler.snapshot import Snapshots
+from service.compiler.verify import Case, largest_error
+from service.errors import ExecutionFailed, IllFormedModule, JsonObject, PassFailed
+from service.nouns import Limits, PassSpec, Stage, Step
+from service.runtime.session import Session
+
+Emit = Callable[[JsonObject, tuple[bytes, ...]], None]
+
+
+@dataclass
+class Pipeline:
+    """Runs the steps of one Compilation and emits each when it is done.
+
+    `case` is given when the numbers are to be checked at every step.
+    """
+
+    target: Any
+    limits: Limits
+    emit: Emit
+    case: Case | None = None
+    spent: Duration = field(default_factory=Duration)
+    verifying: Duration = field(default_factory=Duration)
+
+    def __post_init__(self) -> None:
+        self._snapshots = Snapshots(self.limits.ir_bytes)
+
+    def import_step(self, mod: IRModule, duration: Duration, notes: tuple[str, ...]) -> None:
+        """Emits step 0, the module as it was imported. Raises IllFormedModule, OutputTooLarge."""
+        self._finish(mod, Step(0, Stage.IMPORT, None, {}, True, duration.wall_ms, duration.cpu_ms, {}, 0, None, notes))
+
+    def run(self, mod: IRModule, passes: tuple[PassSpec, ...]) -> IRModule:
+        """The module after all `passes`.
+
+        Raises PassFailed, IllFormedModule, OutputTooLarge, ExecutionFailed; what was emitted before stays valid.
+        """
+        for index, spec in enumerate(passes, start=1):
+            mod = self._step(mod, index, spec)
+        return mod
+
+    def _step(self, mod: IRModule, index: int, spec: PassSpec) -> IRModule:
+        self.emit(begin("pass", index, spec.name), ())
+        where: JsonObject = {"step": index, "pass": spec.name}
+        notes: list[str] = []
+        duration = Duration()
+        sentence = f"Pass {spec.name!r} failed at step {index}"
+        with boundary(PassFailed, sentence, self.limits, **where):
+            rewrite: Pass = make_pass(spec)
+            with self.target, duration.measure():
+                after = rewrite.apply(mod, notes)
+            changed = not tvm_ffi.structural_equal(mod, after)
+        self.spent.wall_ms += duration.wall_ms
+        self.spent.cpu_ms += duration.cpu_ms
+        figures = (changed, duration.wall_ms, duration.cpu_ms)
+        self._finish(after, Step(index, rewrite.stage, spec.name, spec.options, *figures, {}, 0, None, tuple(notes)))
+        return after
+
+    def _finish(self, mod: IRModule, step: Step) -> None:
+        where: JsonObject = {"step": step.index, "pass": step.pass_name}
+        sentence = f"Step {step.index} ({step.pass_name or 'the import'}) left an ill-formed module"
+        with boundary(IllFormedModule, sentence, self.limits, **where):
+            relax.analysis.well_formed(mod)
+        snapshot = self._snapshots.take(mod, **where)
+        error, notes = self._check_numbers(mod, step)
+        done = Step(
+            step.index,
+            step.stage,
+            step.pass_name,
+            step.options,
+            step.changed,
+            round(step.wall_ms, 3),
+            round(step.cpu_ms, 3),
+            snapshot.ops,
+            snapshot.functions,
+            error,
+            step.notes + notes,
+        )
+        self.emit({"event": "step", "step": done.to_json()}, (snapshot.blob,))
+
+    def _check_numbers(self, mod: IRModule, step: Step) -> tuple[float | None, tuple[str, ...]]:
+        if self.case is None:
+            return None, ()
+        self.emit(begin("verify", step.index, step.pass_name), ())
+        where: JsonObject = {"step": step.index, "pass": step.pass_name}
+        sentence = f"The module after step {step.index} ({step.pass_name or 'the import'}) could not be run"
+        with self.verifying.measure(), boundary(ExecutionFailed, sentence, self.limits, **where):
+            error = largest_error(Session(build_executable(mod, self.target)), self.case)
+        if error is None:
+            return None, ("The outputs of this step differ from PyTorch's in shape, dtype, NaN or infinity.",)
+        return error, ()
+
+
+def begin(phase: str, step: int, pass_name: str | None) -> JsonObject:
+    """The event that stands before each piece of work, so that the parent knows where a worker died."""
+    return {"event": "begin", "phase": phase, "step": step, "pass": pass_name}

@@ -1,0 +1,172 @@
+"""The durable record of Compilations: SQLite in WAL mode, every change one transaction that has reached the disk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service.nouns import Compilation, State, Step
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE compilations (
+    id TEXT PRIMARY KEY,
+    requested INTEGER NOT NULL,  -- rises with each request, so the largest is the caller's latest
+    state TEXT NOT NULL,
+    document TEXT NOT NULL
+);
+CREATE INDEX compilations_by_request ON compilations (requested);
+CREATE TABLE steps (
+    id TEXT NOT NULL REFERENCES compilations (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    document TEXT NOT NULL,
+    snapshot TEXT NOT NULL,
+    PRIMARY KEY (id, number)
+);
+CREATE TABLE objects (
+    id TEXT NOT NULL REFERENCES compilations (id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL,
+    PRIMARY KEY (id, sha256)
+);
+CREATE INDEX objects_by_digest ON objects (sha256);
+"""
+
+
+class JournalTooNew(Exception):
+    """The journal was written by a newer relaxd."""
+
+
+class Journal:
+    """All Compilations that were ever asked for and not deleted.
+
+    Methods that write block for one disk write and may be called from any thread; methods that read use a connection
+    of their own, never wait for a writer, and belong to the thread that opened the journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates the journal. Raises JournalTooNew, sqlite3.Error."""
+        self._writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._writing = threading.Lock()
+        version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            self._writer.close()
+            raise JournalTooNew(
+                f"{path} has version {version}, this relaxd knows up to {SCHEMA_VERSION}: start the newer relaxd again"
+            )
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute("PRAGMA synchronous = FULL")
+        self._writer.execute("PRAGMA foreign_keys = ON")
+        if version == 0:
+            self._writer.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        self._reader = sqlite3.connect(path, isolation_level=None)
+
+    def begin(self, compilation: Compilation, objects: Iterable[str]) -> None:
+        """Records a new Compilation, in place of an earlier attempt with the same id and its steps."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM compilations WHERE id = ?", (compilation.id,))
+            db.execute(
+                "INSERT INTO compilations VALUES (?, (SELECT COALESCE(MAX(requested), 0) + 1 FROM compilations), ?, ?)",
+                (compilation.id, compilation.state.value, _document(compilation)),
+            )
+            _keep_objects(db, compilation.id, objects)
+
+    def update(self, compilation: Compilation, objects: Iterable[str] = ()) -> None:
+        """Records a Compilation's new state, and the objects that it now needs. Steps are recorded by `add_step`."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE compilations SET state = ?, document = ? WHERE id = ?",
+                (compilation.state.value, _document(compilation), compilation.id),
+            )
+            _keep_objects(db, compilation.id, objects)
+
+    def add_step(self, compilation_id: str, step: Step, snapshot: str) -> None:
+        """Records one more step and the digest of its Snapshot."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO steps VALUES (?, ?, ?, ?)",
+                (compilation_id, step.index, json.dumps(step.to_json()), snapshot),
+            )
+            _keep_objects(db, compilation_id, [snapshot])
+
+    def touch(self, compilation_id: str) -> None:
+        """Makes the Compilation the latest one."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE compilations SET requested = (SELECT MAX(requested) + 1 FROM compilations) WHERE id = ?",
+                (compilation_id,),
+            )
+
+    def get(self, compilation_id: str) -> Compilation | None:
+        """The Compilation with its steps."""
+        row = self._reader.execute("SELECT document FROM compilations WHERE id = ?", (compilation_id,)).fetchone()
+        if row is None:
+            return None
+        steps = self._reader.execute(
+            "SELECT document FROM steps WHERE id = ? ORDER BY number", (compilation_id,)
+        ).fetchall()
+        return Compilation.from_json(json.loads(row[0]), tuple(Step.from_json(json.loads(step[0])) for step in steps))
+
+    def latest(self) -> str | None:
+        """The id of the Compilation that was asked for last."""
+        row = self._reader.execute("SELECT id FROM compilations ORDER BY requested DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
+
+    def ids(self, limit: int) -> list[str]:
+        """The ids of the newest Compilations, the latest first."""
+        rows = self._reader.execute("SELECT id FROM compilations ORDER BY requested DESC LIMIT ?", (limit,))
+        return [str(row[0]) for row in rows]
+
+    def unfinished(self) -> list[Compilation]:
+        """Those that were queued or running when the journal was written last."""
+        rows = self._reader.execute(
+            "SELECT id FROM compilations WHERE state IN (?, ?)", (State.QUEUED.value, State.RUNNING.value)
+        ).fetchall()
+        return [found for row in rows if (found := self.get(row[0])) is not None]
+
+    def snapshot(self, compilation_id: str, number: int) -> str | None:
+        """The digest of one step's Snapshot."""
+        row = self._reader.execute(
+            "SELECT snapshot FROM steps WHERE id = ? AND number = ?", (compilation_id, number)
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def delete(self, compilation_id: str) -> None:
+        """Forgets the Compilation, its steps, and its claim on objects."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM compilations WHERE id = ?", (compilation_id,))
+
+    def objects(self, compilation_id: str | None = None) -> set[str]:
+        """The digests that one Compilation needs, or that all of them need."""
+        if compilation_id is None:
+            rows = self._reader.execute("SELECT DISTINCT sha256 FROM objects")
+        else:
+            rows = self._reader.execute("SELECT sha256 FROM objects WHERE id = ?", (compilation_id,))
+        return {str(row[0]) for row in rows}
+
+    def needs(self, digest: str) -> bool:
+        """Whether any Compilation needs that object."""
+        return self._reader.execute("SELECT 1 FROM objects WHERE sha256 = ? LIMIT 1", (digest,)).fetchone() is not None
+
+    def close(self) -> None:
+        self._reader.close()
+        with self._writing:
+            self._writer.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing, self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield self._writer
+
+
+def _keep_objects(db: sqlite3.Connection, compilation_id: str, objects: Iterable[str]) -> None:
+    db.executemany("INSERT OR IGNORE INTO objects VALUES (?, ?)", [(compilation_id, digest) for digest in objects])
+
+
+def _document(compilation: Compilation) -> str:
+    return json.dumps(compilation.to_json(with_steps=False))

@@ -1,0 +1,137 @@
+"""One run of a Compilation in a worker: what is sent, what comes back, and what each ending means.
+
+The worker is treated as hostile: whatever it sends is checked for shape and size before it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import math
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NoReturn
+
+from service.errors import (
+    DeadlineExceeded,
+    InternalError,
+    JsonObject,
+    OutputTooLarge,
+    Problem,
+    problem_from_json,
+)
+from service.nouns import Compilation, CompileJob, Confinement, Limits, Signature, Step
+from service.pool import Pool, Worker, WorkerGone
+from service.wire import Frame, FrameLimits
+
+KeepStep = Callable[[Step, bytes], Awaitable[None]]
+
+MAX_EVENT_JSON = 16 << 20
+
+
+class Run:
+    """The running form of a Compilation. `compilation` is replaced as events arrive."""
+
+    def __init__(self, compilation: Compilation, limits: Limits) -> None:
+        self.compilation = compilation
+        self.ended = asyncio.Event()
+        self._limits = limits
+        self._doing: JsonObject = {"phase": "start"}
+
+    async def execute(self, pool: Pool, job: CompileJob, keep_step: KeepStep) -> tuple[JsonObject, str]:
+        """Runs the job in a worker of its own; returns its closing event and the digest of the library that it wrote.
+
+        `keep_step` is called for each Step as it arrives, so that a failure later loses none. Raises Problem.
+        """
+        limits = self._limits
+        confinement = Confinement(limits.compile_memory_bytes, math.ceil(limits.compile_s) * 2, limits.library_bytes)
+        frame_limits = FrameLimits(MAX_EVENT_JSON, limits.ir_bytes)
+        worker = await pool.fork("compile", confinement, frame_limits)
+        try:
+            async with asyncio.timeout(limits.compile_s):
+                await worker.send(Frame({"job": job.to_json()}))
+                closing = await self._follow(worker, keep_step)
+        except TimeoutError as error:
+            raise self._deadline_problem() from error
+        except WorkerGone as error:
+            problem = await worker.fate(self._where())
+            problem.extensions.update(self._doing)
+            raise problem from error
+        finally:
+            # Gone before its library is looked at: it can no longer change it.
+            await worker.end()
+        return closing, await asyncio.to_thread(_digest_of_library, Path(job.library_path), limits.library_bytes)
+
+    async def _follow(self, worker: Worker, keep_step: KeepStep) -> JsonObject:
+        while True:
+            frame = await worker.receive()
+            try:
+                event = frame.body["event"]
+                if event == "begin":
+                    self._note_begin(frame.body)
+                elif event == "signature":
+                    signature = Signature.from_json(frame.body["signature"])
+                    self.compilation = dataclasses.replace(self.compilation, signature=signature)
+                elif event == "step":
+                    step, snapshot = Step.from_json(frame.body["step"]), bytes(frame.blobs[0])
+                elif event == "failed":
+                    raise problem_from_json(frame.body["problem"])
+                elif event == "succeeded":
+                    return frame.body
+                else:
+                    _raise_unintelligible(f"event {event!r}")
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                raise InternalError(f"The compile worker sent a message that makes no sense ({error!r}).") from error
+            if event == "step":
+                await self._take_step(step, snapshot, keep_step)
+
+    async def _take_step(self, step: Step, snapshot: bytes, keep_step: KeepStep) -> None:
+        done = len(self.compilation.steps)
+        if step.index != done or done > len(self.compilation.recipe.passes):
+            _raise_unintelligible(f"step {step.index} after {done} steps")
+        await keep_step(step, snapshot)
+        self.compilation = dataclasses.replace(self.compilation, steps=(*self.compilation.steps, step))
+
+    def _note_begin(self, body: JsonObject) -> None:
+        doing: JsonObject = {"phase": str(body["phase"])}
+        if body.get("pass") is not None:
+            doing |= {"pass": str(body["pass"]), "step": int(body["step"])}
+        self._doing = doing
+
+    def _where(self) -> str:
+        if "pass" in self._doing:
+            return f"in step {self._doing['step']} (pass {self._doing['pass']!r})"
+        names = {"start": "before the import had begun", "import": "in the import", "build": "in the build"}
+        return names.get(self._doing["phase"], f"in phase {self._doing['phase']!r}")
+
+    def _deadline_problem(self) -> Problem:
+        limit = self._limits.compile_s
+        return DeadlineExceeded(
+            f"The compilation was stopped after its limit of {limit:g} s {self._where()}. Send a smaller model, or let "
+            "the operator raise RELAXD_COMPILE_S.",
+            limit_s=limit,
+            **self._doing,
+        )
+
+
+def _raise_unintelligible(what: str) -> NoReturn:
+    raise InternalError(f"The compile worker sent a message that makes no sense ({what}).")
+
+
+def _digest_of_library(path: Path, limit: int) -> str:
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            _raise_unintelligible("its library is not a regular file")
+        if status.st_size > limit:
+            raise OutputTooLarge(
+                f"The library has {status.st_size} bytes, the limit is {limit}. Send a smaller model, or let the "
+                "operator raise RELAXD_LIBRARY_BYTES.",
+                limit_bytes=limit,
+            )
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InternalError(f"The compile worker left no library that can be read: {error.strerror}.") from error

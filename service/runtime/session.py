@@ -1,0 +1,75 @@
+"""An Artifact loaded and ready to run. Imports tvm but never torch: an infer worker blocks torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from service.errors import ExecutionFailed
+from service.runtime.tvm_errors import readable_message
+
+ALIGNMENT = 64
+ENTRY = "main"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Session:
+    """One virtual machine over a compiled library.
+
+    A Session is not thread-safe: its virtual machine keeps registers and buffers between the instructions of a call.
+    Use one Session per thread, or a lock.
+    """
+
+    def __init__(self, library: Any) -> None:
+        """Loads `library`: the path of a linked library, or an executable built in this process.
+
+        Raises ExecutionFailed when it cannot be loaded.
+        """
+        try:
+            module = tvm.runtime.load_module(str(library)) if isinstance(library, str) else library
+            self._vm = relax.VirtualMachine(module, tvm.cpu())
+            self._entry = self._vm[ENTRY]
+        except Exception as error:
+            raise ExecutionFailed(f"The library could not be loaded: {readable_message(error)}") from error
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs for `inputs`, which stand in the Signature's order with its shapes and dtypes.
+
+        Inputs may have any strides and alignment; they are copied. Outputs are fresh arrays, tuples flattened.
+        Raises ExecutionFailed when an input does not fit or a kernel fails.
+        """
+        try:
+            arguments = [_tensor(value) for value in inputs]
+            return list(_flatten(self._entry(*arguments)))
+        except Exception as error:
+            raise ExecutionFailed(f"The model could not be run: {readable_message(error)}") from error
+
+
+def aligned_copy(value: Array) -> Array:
+    """A contiguous copy of `value` that starts at a multiple of 64 bytes: kernels use aligned vector loads."""
+    size = math.prod(value.shape) * value.dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    copy: Array = memory[start : start + size].view(value.dtype).reshape(value.shape)
+    np.copyto(copy, value)
+    return copy
+
+
+def _tensor(value: Array) -> Any:
+    if value.size == 0:
+        # Numpy gives an empty view any address, which from_dlpack refuses.
+        return tvm.runtime.empty(value.shape, str(value.dtype))
+    return tvm.runtime.from_dlpack(aligned_copy(value))
+
+
+def _flatten(result: Any) -> list[Array]:
+    if isinstance(result, tvm.runtime.Tensor):
+        # A copy: an output may share its memory with an input or with a weight.
+        return [result.numpy()]
+    return [array for item in result for array in _flatten(item)]

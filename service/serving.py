@@ -1,0 +1,29 @@
+"""Runs the application on uvicorn, and says where it listens."""
+
+from __future__ import annotations
+
+import sys
+
+import uvicorn
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which prints its address when it is ready: with port 0 nobody else knows it."""
+
+    def serve_forever(self) -> int:
+        """Serves until SIGTERM or SIGINT; returns the exit code."""
+        try:
+            self.run()
+        except KeyboardInterrupt:
+            # uvicorn raises the signal again after a clean shutdown.
+            return 130
+        return 0 if self.started else 1
+
+    def _log_started_message(self, listeners: object) -> None:
+        super()._log_started_message(listeners)  # type: ignore[arg-type]
+        for server in self.servers:
+            for sock in server.sockets:
+                host, port = sock.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                sys.stdout.write(f"relaxd listens on http://{shown}:{port}\n")
+        sys.stdout.flush()

@@ -1,0 +1,187 @@
+"""Artifacts loaded in infer workers: one process each, the least recently used unloaded first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.errors import DeadlineExceeded, InternalError, JsonObject, Overloaded, Problem, problem_from_json
+from service.nouns import Confinement, Limits
+from service.pool import Pool, Worker, WorkerGone
+from service.wire import Frame, FrameLimits
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 256
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """Numbers on their way to or from a worker: numpy's dtype name, shape, C-ordered little-endian bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+
+@dataclass
+class Session:
+    """One loaded Artifact."""
+
+    worker: asyncio.Task[Worker]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Sessions:
+    """Lends out loaded Artifacts by the id of their Compilation, loading them on first use."""
+
+    def __init__(self, pool: Pool, limits: Limits) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def run(self, key: str, library: Callable[[], Path], inputs: list[RawTensor]) -> list[RawTensor]:
+        """The outputs for `inputs`, which must match the Signature. One call at a time for each Artifact.
+
+        `library` is asked for the file only when the Artifact is not loaded. Raises Overloaded, DeadlineExceeded,
+        ExecutionFailed, WorkerCrashed, WorkerKilled, InternalError, StoreDamaged.
+        """
+        session = self._sessions.get(key)
+        if session is None or _has_ended(session):
+            session = self._sessions[key] = Session(asyncio.create_task(self._load(library)))
+        self._sessions.move_to_end(key)
+        if session.users >= MAX_WAITING:
+            raise Overloaded(
+                f"{session.users} requests wait for this model, the limit is {MAX_WAITING}. Send the request later.",
+                limit=MAX_WAITING,
+                retry_after_s=1,
+            )
+        session.users += 1
+        try:
+            self._unload_surplus()
+            worker = await asyncio.shield(session.worker)
+            async with session.lock:
+                return await self._exchange(worker, inputs)
+        except (Problem, WorkerGone, asyncio.CancelledError):
+            if _has_ended(session) and self._sessions.get(key) is session:
+                del self._sessions[key]
+            raise
+        finally:
+            session.users -= 1
+
+    async def _load(self, library: Callable[[], Path]) -> Worker:
+        limits = self._limits
+        path = await asyncio.to_thread(library)
+        # An infer worker serves for as long as it is loaded: no limit to its CPU time in all, a deadline per request.
+        confinement = Confinement(limits.infer_memory_bytes, 1 << 30, 0)
+        worker = await self._pool.fork("infer", confinement, FrameLimits())
+        try:
+            async with asyncio.timeout(limits.infer_s):
+                await worker.send(Frame({"op": "load", "library_path": str(path)}))
+                _checked(await worker.receive(), "ready")
+        except BaseException as error:
+            if isinstance(error, WorkerGone):
+                raise await worker.fate("while it loaded the artifact") from error
+            await worker.end()
+            if isinstance(error, TimeoutError):
+                raise _too_slow("Loading the artifact", limits.infer_s) from error
+            raise
+        return worker
+
+    async def _exchange(self, worker: Worker, inputs: list[RawTensor]) -> list[RawTensor]:
+        if worker.exited.done():
+            raise await worker.fate("before the request reached it")
+        request = Frame(
+            {"op": "run", "inputs": [{"dtype": tensor.dtype, "shape": list(tensor.shape)} for tensor in inputs]},
+            tuple(tensor.data for tensor in inputs),
+        )
+        try:
+            async with asyncio.timeout(self._limits.infer_s):
+                await worker.send(request)
+                frame = await worker.receive()
+        except BaseException as error:
+            # Whatever it was, an answer may still be on its way: this worker must not see another request.
+            if isinstance(error, WorkerGone):
+                raise await worker.fate("during an inference") from error
+            worker.kill()
+            if isinstance(error, TimeoutError):
+                await worker.end()
+                raise _too_slow("The inference", self._limits.infer_s) from error
+            raise
+        return _tensors(_checked(frame, "result"))
+
+    def _unload_surplus(self) -> None:
+        surplus = len(self._sessions) - self._limits.loaded_sessions
+        for key in list(self._sessions):
+            if surplus <= 0:
+                return
+            if self._sessions[key].users == 0:
+                self.unload(key)
+                surplus -= 1
+
+    def unload(self, key: str) -> None:
+        """Ends the worker of that Compilation's Artifact, if it has one."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            task = asyncio.create_task(_end(session))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def loaded(self) -> int:
+        """How many Artifacts are loaded or being loaded."""
+        return len(self._sessions)
+
+    async def close(self) -> None:
+        """Ends all workers."""
+        for key in list(self._sessions):
+            self.unload(key)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+
+def _has_ended(session: Session) -> bool:
+    if not session.worker.done():
+        return False
+    return session.worker.cancelled() or session.worker.exception() is not None or session.worker.result().exited.done()
+
+
+async def _end(session: Session) -> None:
+    session.worker.cancel()
+    try:
+        worker = await session.worker
+    except (Problem, asyncio.CancelledError):
+        return
+    await worker.end()
+
+
+def _checked(frame: Frame, expected: str) -> Frame:
+    event = frame.body.get("event")
+    if event == "failed":
+        raise problem_from_json(frame.body["problem"])
+    if event != expected:
+        raise InternalError(f"The infer worker sent a message that makes no sense ({event!r}).")
+    return frame
+
+
+def _tensors(frame: Frame) -> list[RawTensor]:
+    specs: list[JsonObject] = frame.body["outputs"]
+    if len(specs) != len(frame.blobs):
+        raise InternalError("The infer worker sent a message that makes no sense (blobs are missing).")
+    return [
+        RawTensor(str(spec["dtype"]), tuple(map(int, spec["shape"])), blob)
+        for spec, blob in zip(specs, frame.blobs, strict=True)
+    ]
+
+
+def _too_slow(what: str, limit: float) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"{what} was stopped after its limit of {math.floor(limit)} s. Send a smaller batch, or let the operator "
+        "raise RELAXD_INFER_S.",
+        limit_s=limit,
+    )

@@ -1,0 +1,52 @@
+"""How the server is set up: from command line flags and ``RELAXD_*`` environment variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.nouns import Limits
+
+
+class SettingsError(Exception):
+    """A setting cannot be used; the message names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the server listens, where it keeps its data, and its Limits."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    data: Path = Path("data")
+    limits: Limits = field(default_factory=Limits)
+
+
+def default_limits() -> Limits:
+    """The Limits of this machine: one Compilation for each core that this process may use."""
+    return Limits(concurrent_compilations=max(1, len(os.sched_getaffinity(0))))
+
+
+def limits_from_environment(environ: Mapping[str, str]) -> Limits:
+    """`default_limits`, with each field that ``RELAXD_<FIELD>`` names (``RELAXD_COMPILE_S=60``) replaced.
+
+    Raises SettingsError for a value that is not a positive number.
+    """
+    changes: dict[str, int | float] = {}
+    defaults = default_limits()
+    for entry in dataclasses.fields(Limits):
+        variable = f"RELAXD_{entry.name.upper()}"
+        if variable not in environ:
+            continue
+        number = float if isinstance(getattr(defaults, entry.name), float) else int
+        try:
+            value = number(environ[variable])
+        except ValueError as error:
+            raise SettingsError(f"{variable} must be a number, not {environ[variable]!r}") from error
+        if not value > 0:
+            raise SettingsError(f"{variable} must be more than 0, not {environ[variable]!r}")
+        changes[entry.name] = value
+    return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+"""A Store in a directory: one file an object, under the first two digits of its name."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service.errors import StorageFull, StoreDamaged
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StoreBusy(Exception):
+    """Another server has the store open."""
+
+
+class DirectoryStore:
+    """``<root>/objects/ab/abcd…`` hold the objects, ``<root>/scratch`` what is being made, ``<root>/lock`` the owner.
+
+    An object appears by a rename after its bytes have reached the disk, so a reader sees all of it or nothing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = (root / "lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise StoreBusy(f"another server has {root} open; give this one another --data") from error
+        self._objects = root / "objects"
+        self._scratch = root / "scratch"
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(mode=0o700)
+        self._objects.mkdir(exist_ok=True, mode=0o700)
+
+    @property
+    def scratch(self) -> Path:
+        return self._scratch
+
+    def put(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        if self._file(digest).exists():
+            return digest
+        with _reporting_full_disk():
+            descriptor, name = tempfile.mkstemp(dir=self._scratch)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                self.adopt(Path(name), digest)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        return digest
+
+    def adopt(self, file: Path, digest: str) -> None:
+        target = self._file(digest)
+        with _reporting_full_disk():
+            if target.exists():
+                file.unlink()
+                return
+            target.parent.mkdir(exist_ok=True, mode=0o700)
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+            file.chmod(0o400)
+            file.rename(target)
+            _sync_directory(target.parent)
+            _sync_directory(self._objects)
+
+    def read(self, digest: str) -> bytes:
+        try:
+            data = self._file(digest).read_bytes()
+        except OSError as error:
+            raise _damaged(digest, str(error.strerror)) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise _damaged(digest, "its bytes have another hash")
+        return data
+
+    def path(self, digest: str) -> Path:
+        path = self._file(digest)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _damaged(digest, str(error.strerror)) from error
+        if found != digest:
+            raise _damaged(digest, "its bytes have another hash")
+        return path.absolute()
+
+    def delete(self, digest: str) -> None:
+        self._file(digest).unlink(missing_ok=True)
+
+    def digests(self) -> set[str]:
+        return {path.name for path in self._objects.glob("??/*")}
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _file(self, digest: str) -> Path:
+        return self._objects / digest[:2] / digest
+
+
+def _damaged(digest: str, reason: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"The stored file {digest[:16]}… cannot be used: {reason}. Delete the compilation and send it again.",
+        sha256=digest,
+    )
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _reporting_full_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(f"The server's disk has no room: {error.strerror}.") from error
+        raise

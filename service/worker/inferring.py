@@ -1,0 +1,48 @@
+"""The infer role: one Artifact a process, tvm without torch."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+
+from service.errors import InternalError, JsonObject, Problem
+from service.runtime.session import Session
+from service.wire import Frame, FrameLimits, receive_frame, send_frame
+
+
+def announcement() -> JsonObject:
+    """Nothing beyond being ready."""
+    return {}
+
+
+def work(peer: socket.socket) -> None:
+    """Receives ``{"op": "load"}``, then answers each ``{"op": "run"}`` until the peer closes."""
+    limits = FrameLimits()
+    session: Session | None = None
+    while (frame := receive_frame(peer, limits)) is not None:
+        try:
+            if session is None:
+                session = Session(frame.body["library_path"])
+                answer = Frame({"event": "ready"})
+            else:
+                answer = _run(session, frame)
+        except Problem as problem:
+            answer = Frame({"event": "failed", "problem": problem.to_json()})
+        except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
+            unforeseen = InternalError(f"The infer worker met an unforeseen {type(error).__name__}: {str(error)[:500]}")
+            answer = Frame({"event": "failed", "problem": unforeseen.to_json()})
+        send_frame(peer, answer)
+
+
+def _run(session: Session, frame: Frame) -> Frame:
+    inputs = [
+        np.frombuffer(blob, dtype=spec["dtype"]).reshape(spec["shape"])
+        for spec, blob in zip(frame.body["inputs"], frame.blobs, strict=True)
+    ]
+    outputs = [np.ascontiguousarray(output) for output in session.run(inputs)]
+    body = {
+        "event": "result",
+        "outputs": [{"dtype": output.dtype.name, "shape": list(output.shape)} for output in outputs],
+    }
+    return Frame(body, tuple(output.tobytes() for output in outputs))

@@ -1,0 +1,110 @@
+"""Models for tests, exported by ``python -m tests.models NAME FILE``: small, seeded, each for one purpose."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import nn
+
+F32 = torch.float32
+
+
+class TwoInputs(nn.Module):
+    """Adds a (2, 3) float32 `left` and an int64 `right`, and multiplies: two inputs, two outputs."""
+
+    def forward(self, left, right):
+        return left + 1.0, right * 2
+
+
+class Dynamic(nn.Module):
+    """A dense layer over any batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.dense(x)
+
+
+class Deep(nn.Module):
+    """Enough layers that a compile takes a while."""
+
+    def __init__(self, layers: int = 150) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16 + i, 17 + i) for i in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+class Fma(nn.Module):
+    """The lecture's y + x * y."""
+
+    def forward(self, x, y):
+        return y + x * y
+
+
+class Scale(nn.Module):
+    """x * 1e30 * 1e30: infinite where x is not 0, NaN at infinity times 0."""
+
+    def forward(self, x):
+        return torch.log(x)
+
+
+class Negative(nn.Module):
+    """x[:, -1]: TVM reads outside the tensor, so verification must refuse it."""
+
+    def forward(self, x):
+        return x[:, -1] + 0.0
+
+
+class Counter(nn.Module):
+    """Keeps state in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total.clone()
+
+
+def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
+    """The module, its example inputs and its dynamic shapes."""
+    torch.manual_seed(7)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    mlp = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    made = {
+        "mlp": lambda: (mlp, (torch.randn(2, 8),), None),
+        "two_inputs": lambda: (TwoInputs(), (torch.randn(2, 3), torch.arange(4)), None),
+        "dynamic": lambda: (Dynamic(), (torch.randn(3, 4),), {"x": {0: batch}}),
+        "deep": lambda: (Deep(), (torch.randn(1, 16),), None),
+        "fma": lambda: (Fma(), (torch.randn(4, 4), torch.randn(4, 4)), None),
+        "log": lambda: (Scale(), (torch.rand(3) + 0.5,), None),
+        "negative_index": lambda: (Negative(), (torch.randn(4, 5),), None),
+        "counter": lambda: (Counter(), (torch.randn(3),), None),
+        "cumulative": lambda: (Cumulative(), (torch.randn(3, 4),), None),
+    }
+    return made[name]()
+
+
+class Cumulative(nn.Module):
+    """cummax, which the importer has no conversion for."""
+
+    def forward(self, x):
+        return torch.cummax(x, dim=0).values
+
+
+def main(name: str, file: str) -> None:
+    """Exports one model."""
+    module, inputs, dynamic = make(name)
+    torch.export.save(torch.export.export(module.eval(), inputs, dynamic_shapes=dynamic), file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
