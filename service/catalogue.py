@@ -98,12 +98,13 @@ class PassInfo:
             "gives": list(self.gives),
             "takes": list(self.takes),
             "example": {"before": self.before, "after": self.after},
-            "options": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {option.name: option.schema() for option in self.options},
-            },
+            "options": self.options_schema(),
         }
+
+    def options_schema(self) -> JsonObject:
+        """All options as one JSON Schema."""
+        properties = {option.name: option.schema() for option in self.options}
+        return {"type": "object", "additionalProperties": False, "properties": properties}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PassInfo:

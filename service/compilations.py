@@ -101,6 +101,11 @@ class Compilations:
         zygote = await self._pool.zygote("compile")
         return Catalogue.from_json(zygote.announcement["catalogue"])
 
+    def known_catalogue(self) -> Catalogue | None:
+        """The same without waiting; None when the worker has not started yet."""
+        announcement = self._pool.announcement("compile")
+        return None if announcement is None else Catalogue.from_json(announcement["catalogue"])
+
     async def submit(self, request: Request) -> tuple[Compilation, bool]:
         """The Compilation for a request, and whether this request started it.
 

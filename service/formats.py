@@ -38,6 +38,9 @@ def recognise(path: Path) -> ModelFormat:
             names = archive.namelist()
             if len(names) > MAX_ENTRIES:
                 raise DamagedModel(f"The archive lists {len(names)} files; a model has at most {MAX_ENTRIES}.")
+            if names and min(info.header_offset for info in archive.infolist()) > 0:
+                # Cut off behind an archive that lies inside it, the file would be taken for that one.
+                raise zipfile.BadZipFile("its directory belongs to an archive inside it")
             return _recognise_archive(archive, names)
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError, RuntimeError) as error:
         raise DamagedModel(

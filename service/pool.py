@@ -271,6 +271,11 @@ class Pool:
         """A new worker of `role`. Raises InternalError, ShuttingDown."""
         return await (await self.zygote(role)).fork(confinement, limits)
 
+    def announcement(self, role: str) -> JsonObject | None:
+        """What the zygote of `role` announced, if it is ready now."""
+        current = self._zygotes.get(role)
+        return current.result().announcement if current is not None and _state(current) == "ready" else None
+
     def states(self) -> dict[str, str]:
         """Of each role that was asked for: `starting`, `ready` or `failed`."""
         return {role: _state(current) for role, current in self._zygotes.items()}

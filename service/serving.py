@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import uvicorn
@@ -12,12 +13,13 @@ class Server(uvicorn.Server):
 
     def serve_forever(self) -> int:
         """Serves until SIGTERM or SIGINT; returns the exit code."""
-        try:
-            self.run()
-        except KeyboardInterrupt:
-            # uvicorn raises the signal again after a clean shutdown.
-            return 130
+        self.run()
         return 0 if self.started else 1
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Shuts down cleanly, and lets the process end by itself: uvicorn would raise the signal once more."""
+        await super().shutdown(sockets)
+        self._captured_signals.clear()
 
     def _log_started_message(self, listeners: object) -> None:
         super()._log_started_message(listeners)  # type: ignore[arg-type]

@@ -29,7 +29,9 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         file = folder / f"{name}.pt2"
         if not file.exists():
             # In a process of its own: torch stays out of the tests of the web process.
-            subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.models", name, str(file)], cwd=ROOT, check=True)
+            subprocess.run(
+                [sys.executable, "-W", "ignore", "-m", "tests.models", name, str(file)], cwd=ROOT, check=True
+            )
         return file
 
     return write
@@ -153,5 +155,3 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield start
     for running in started:
         end_server(running)
-
-

@@ -68,10 +68,9 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         app.include_router(module.router)
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)
-            app.openapi_schema = complete(schema)
-        return app.openapi_schema
+        schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)
+        services: Services | None = getattr(app.state, "services", None)
+        return complete(schema, None if services is None else services.compilations.known_catalogue())
 
     app.openapi = openapi  # type: ignore[method-assign]  # the documented way to change the document
     return app

@@ -58,6 +58,8 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
     size = sum(len(tensor.data) for tensor in outputs)
     written = await _in_thread_if_large(size, lambda: write_outputs(outputs, signature, as_oip=as_oip))
     answer = {"model": compilation.id, "outputs": written}
+    if as_oip:
+        answer["model_name"] = compilation.id
     if "id" in fields:
         answer["id"] = fields["id"]
     return JSONResponse(answer)

@@ -1,24 +1,28 @@
-"""Completes FastAPI's OpenAPI document with what it cannot see: multipart parts, bodies read raw, Problems."""
+"""Completes FastAPI's OpenAPI document with what it cannot see: multipart parts, bodies read raw, Problems, passes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from service.api.problems import MEDIA_TYPE
-from service.api.schemas import CompileRequest, InferRequest, PassRequest, ProblemView
+from service.api.schemas import CompileRequest, InferRequest, ProblemView
+from service.catalogue import Catalogue, PassInfo
 
 _REF = "#/components/schemas/{model}"
 
 
-def complete(schema: dict[str, Any]) -> dict[str, Any]:
-    """Adds the schemas of bodies that the routes parse themselves, and the Problem answer to every operation."""
+def complete(schema: dict[str, Any], catalogue: Catalogue | None) -> dict[str, Any]:
+    """Adds the schemas of bodies that the routes parse themselves, and the Problem answer to every operation.
+
+    Without a Catalogue (the compile worker has not started yet) a pass is any name with any options.
+    """
     components = schema.setdefault("components", {}).setdefault("schemas", {})
-    for model in (CompileRequest, InferRequest, PassRequest, ProblemView):
+    for model in (CompileRequest, InferRequest, ProblemView):
         own = model.model_json_schema(ref_template=_REF)
         components.update(own.pop("$defs", {}))
         components[model.__name__] = own
-    components["Pass"] = components.pop("PassRequest")
     components["Problem"] = components["ProblemView"]
+    components["CompileRequest"]["properties"]["passes"] |= _passes(catalogue)
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
     problem = {
@@ -30,3 +34,24 @@ def complete(schema: dict[str, Any]) -> dict[str, Any]:
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = problem
     return schema
+
+
+def _passes(catalogue: Catalogue | None) -> dict[str, Any]:
+    if catalogue is None:
+        name: dict[str, Any] = {"type": "string"}
+        recipe, entries = name, [{"type": "object"}]
+    else:
+        name = {"enum": list(catalogue.passes)}
+        recipe, entries = {"enum": list(catalogue.recipes)}, [_entry(info) for info in catalogue.passes.values()]
+    return {"anyOf": [recipe, {"type": "array", "items": {"anyOf": [name, *entries]}}, {"type": "null"}]}
+
+
+def _entry(info: PassInfo) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "title": info.name,
+        "description": info.summary,
+        "required": ["name"],
+        "additionalProperties": False,
+        "properties": {"name": {"const": info.name}, "options": info.options_schema()},
+    }

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 Number = Annotated[int, Field(ge=0, strict=True)]
 Symbol = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
 DTYPES = Literal[
-    "float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"
+    "float16", "float32", "float64", "bfloat16",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
 ]  # fmt: skip
 
 
@@ -32,13 +33,6 @@ class TargetRequest(_Request):
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
 
 
-class PassRequest(_Request):
-    """One pass with options; a bare string is the pass with all defaults."""
-
-    name: str
-    options: dict[str, JsonValue] = {}
-
-
 class CompileRequest(_Request):
     """The `request` part of POST /compile. Everything has a default."""
 
@@ -46,14 +40,7 @@ class CompileRequest(_Request):
     inputs: list[InputRequest] | None = Field(default=None, max_length=4096)
     passes: Any = Field(
         default=None,
-        description="A preset's name (GET /recipes) or a list of passes (GET /passes). Default: the default recipe.",
-        json_schema_extra={
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/Pass"}]}},
-                {"type": "null"},
-            ]
-        },
+        description="A preset's name or a list of passes, by name or with options. Default: the default recipe.",
     )
     target: TargetRequest = TargetRequest()
     verify: Literal["artifact", "every_step"] = "artifact"
@@ -189,6 +176,7 @@ class InferResponse(BaseModel):
     """Outputs in the form in which the inputs came. Floats that JSON lacks are "NaN", "Infinity", "-Infinity"."""
 
     model: str
+    model_name: str | None = Field(default=None, description="The same as `model`, in the protocol's form only.")
     outputs: dict[str, JsonValue] | list[OipTensor]
     id: str | None = None
 

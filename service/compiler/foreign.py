@@ -11,6 +11,18 @@ from service.errors import InternalError, MemoryLimitExceeded, Problem, StorageF
 from service.nouns import Limits
 from service.runtime.tvm_errors import is_out_of_memory, readable_message
 
+# What no model can cause. Other numbers are about the file that was read, such as EINVAL for one that is cut short.
+_SYSTEM_FAULTS = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EAGAIN,
+    errno.ENOENT,
+)
+
 
 @contextlib.contextmanager
 def boundary(problem: type[Problem], sentence: str, limits: Limits, **extensions: Any) -> Iterator[None]:
@@ -38,7 +50,7 @@ def _translate(
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(f"{sentence}: the server's disk is full. Try again later or tell the operator.")
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and error.errno in _SYSTEM_FAULTS:
         return InternalError(f"{sentence}: the system refused {error.strerror!r}. Tell the operator.", **extensions)
     if isinstance(error, RecursionError):
         return problem(f"{sentence}: the model is nested too deeply. Split it into smaller modules.", **extensions)

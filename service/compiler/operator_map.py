@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import IRModule, relax, te, tirx, topi
 
 
@@ -109,6 +110,25 @@ def _relu(x: Any) -> Any:
     return te.compute(x.shape, lambda *i: tirx.Select(x(*i) < zero, zero, x(*i)), name="relu")
 
 
+def _extremum(better: Callable[[Any, Any], Any], of_integers: Callable[..., Any]) -> Rule:
+    """A rule for maximum or minimum that gives NaN where either operand is NaN, as PyTorch does; TVM's loses it."""
+
+    def choose(x: Any, y: Any) -> Any:
+        return tirx.Select(tirx.Or(better(x, y), tirx.isnan(x)), x, y)
+
+    def compute(a: Any, b: Any) -> Any:
+        left, right = (topi.broadcast_to(operand, topi.add(a, b).shape) for operand in (a, b))
+        return te.compute(left.shape, lambda *i: choose(left(*i), right(*i)), name="extremum")
+
+    def rule(call: Any) -> TensorExpression | None:
+        same_kind = _binary(of_integers)(call)
+        if same_kind is None or not _is_float(call.args[0]):
+            return same_kind
+        return TensorExpression(compute, same_kind.arguments)
+
+    return rule
+
+
 OPERATORS: dict[str, Rule] = {
     "relax.matmul": _matmul,
     "relax.permute_dims": _permute_dims,
@@ -120,8 +140,8 @@ OPERATORS: dict[str, Rule] = {
     "relax.subtract": _binary(topi.subtract),
     "relax.multiply": _binary(topi.multiply),
     "relax.divide": _float_binary(topi.divide),
-    "relax.maximum": _binary(topi.maximum),
-    "relax.minimum": _binary(topi.minimum),
+    "relax.maximum": _extremum(lambda x, y: x > y, topi.maximum),
+    "relax.minimum": _extremum(lambda x, y: x < y, topi.minimum),
     "relax.nn.relu": _elementwise(_relu),
     "relax.tanh": _elementwise(topi.tanh),
     "relax.sigmoid": _elementwise(topi.sigmoid),
@@ -132,8 +152,8 @@ OPERATORS: dict[str, Rule] = {
     "relax.negative": _elementwise(topi.negative),
 }
 
-# TVM's legalizer has no rule for the first, and loses NaN in the second.
-_LEGALIZER_AMENDMENTS = ("relax.ewise_fma", "relax.nn.relu")
+# TVM's legalizer has no rule for the first, and loses NaN in the others.
+_LEGALIZER_AMENDMENTS = ("relax.ewise_fma", "relax.nn.relu", "relax.maximum", "relax.minimum")
 
 
 def legalize(mod: IRModule) -> IRModule:
@@ -147,9 +167,13 @@ def has_legalizer_rule(operator: Any) -> bool:
 
 
 def _legalizer_rule(name: str) -> Callable[[Any, Any], Any]:
+    fallback = tvm.ir.Op.get(name).get_attr("FLegalize")
+
     def rule(builder: Any, call: Any) -> Any:
         expression = OPERATORS[name](call)
-        return call if expression is None else lower(builder, call, expression)
+        if expression is None:
+            return call if fallback is None else fallback(builder, call)
+        return lower(builder, call, expression)
 
     return rule
 

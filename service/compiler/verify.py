@@ -154,11 +154,14 @@ def compare(actual: Array, expected: Array) -> JsonObject:
     allowed = atol + tolerance.rtol * magnitude
     beyond = error > allowed
     some = error > 0
+    with np.errstate(over="ignore"):
+        relative = _largest(error[magnitude > 0] / magnitude[magnitude > 0])
+        excess = _largest(error[some] / np.maximum(allowed[some], _TINY))
     report |= {
         "atol": atol,
         "max_abs_error": _number(_largest(error)),
-        "max_rel_error": _number(_largest(error[magnitude > 0] / magnitude[magnitude > 0])),
-        "excess": _largest(error[some] / np.maximum(allowed[some], _TINY)),
+        "max_rel_error": _number(relative),
+        "excess": excess,
     }
     if beyond.any():
         count = int(beyond.sum())

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import socket
+import warnings
 
 import torch
-
-# What torch.export.load and the importer import when they are first called, a second of CPU: here it is spent once.
-import torch._export.serde.serialize
-import torch.export._trace
-import torch.export.pt2_archive._package
-import torch.fx.experimental.symbolic_shapes
-import tvm.relax.frontend.torch
 
 from service.compiler.compile import compile_model
 from service.compiler.importers import find_importer
@@ -22,6 +16,8 @@ from service.nouns import CompileJob, ModelFormat
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
 
 torch.set_num_threads(1)
+# Raised by torch's own code for each model; the operator who reads the log can do nothing about it.
+warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
 
 
 def announcement() -> JsonObject:

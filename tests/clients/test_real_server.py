@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from relaxd import AsyncClient, Client, Step, errors
 from .test_tour import TOUR
 
 SIZES = (6, 5, 3)
+README = Path(__file__).parents[2] / "clients" / "python" / "README.md"
 
 
 def save(module: torch.nn.Module, path: Path, example: torch.Tensor) -> Path:
@@ -108,7 +111,7 @@ def test_the_mistakes_of_a_request_are_the_typed_errors(server_url: str, model: 
         with pytest.raises(errors.StageNotReached):
             compiled.ir("simplify")
         with pytest.raises(errors.UnknownStage):
-            compiled.ir("fuse/../import")
+            compiled.ir("fused")
         with pytest.raises(errors.InputShape):
             compiled.infer(np.zeros((2, SIZES[0] + 1), "float32"))
         with pytest.raises(errors.InputDtype):
@@ -164,6 +167,18 @@ def test_the_asynchronous_client_compiles_and_infers_several_at_once(
     for batch, output in zip(batches, asyncio.run(use()), strict=True):
         expected = mlp(torch.from_numpy(batch)).detach().numpy()
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_the_examples_of_the_readme_run_as_they_are_written(server_url: str, tmp_path: Path, block: int) -> None:
+    save(torch.nn.Linear(4, 2), tmp_path / "model.pt2", torch.ones(1, 4))
+    code = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[block]
+    code = code.replace("http://127.0.0.1:8000", server_url)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("output_0" if block == 0 else "fuse_dense_add") in done.stdout
 
 
 def test_the_curl_tour_goes_all_the_way(server_url: str, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""GET /ir/{stage} on a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.api.ir import preferred
+from service.errors import NotAcceptable
+
+
+@pytest.fixture(scope="module")
+def compilation(server, model_file):
+    return server.compile(model_file("mlp"), {"passes": "course"}).json()
+
+
+def test_the_text_after_fusion_shows_primitive_sub_functions(server, compilation):
+    answer = server.http.get("/ir/fusion", params={"id": compilation["id"]})
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["x-compilation"] == compilation["id"]
+    assert answer.text.count('"Primitive": True') == 2
+
+
+def test_the_json_lists_functions_and_what_they_call(server, compilation):
+    answer = server.http.get(
+        "/ir/fuse_tir", params={"id": compilation["id"]}, headers={"Accept": "application/json"}
+    ).json()
+    assert (answer["stage"], answer["step"]["pass"]) == ("fuse_tir", "fuse_tir")
+    kinds = {function["name"]: function["kind"] for function in answer["functions"]}
+    assert kinds["main"] == "relax"
+    assert sorted(kinds.values()) == ["relax", "tensorir", "tensorir", "tensorir"]
+    main = next(function for function in answer["functions"] if function["name"] == "main")
+    assert set(main["calls"]) == set(kinds) - {"main"}
+    assert all(function["text"] in answer["text"] or function["text"] for function in answer["functions"])
+
+
+def test_without_an_id_it_is_the_latest(server, model_file):
+    latest = server.compile(model_file("fma"), {"passes": []}).json()
+    assert server.http.get("/ir/import").headers["x-compilation"] == latest["id"]
+
+
+def test_a_cached_answer_makes_a_compilation_the_latest(server, model_file, compilation):
+    server.compile(model_file("fma"), {"passes": []})
+    assert server.compile(model_file("mlp"), {"passes": "course"}).status_code == 200
+    assert server.http.get("/ir/fusion").headers["x-compilation"] == compilation["id"]
+
+
+def test_one_function_can_be_asked_for(server, compilation):
+    whole = server.http.get("/ir/fuse_tir", params={"id": compilation["id"]}).text
+    main = server.http.get("/ir/fuse_tir", params={"id": compilation["id"], "function": "main"}).text
+    assert "def main" in main
+    assert "prim_func" not in main
+    assert len(main) < len(whole)
+
+
+def test_every_href_of_a_compilation_leads_to_its_ir(server, compilation):
+    for step in compilation["steps"]:
+        answer = server.http.get(step["href"])
+        assert answer.status_code == 200
+        assert answer.headers["x-step"] == str(step["index"])
+
+
+def test_a_stage_with_several_steps_gives_its_last_or_the_one_asked_for(server, model_file):
+    compilation = server.compile(model_file("mlp"), {"passes": "generic"}).json()
+    of_lowering = [step["index"] for step in compilation["steps"] if step["stage"] == "lowering"]
+    assert len(of_lowering) == 2
+    last = server.http.get("/ir/lowering", params={"id": compilation["id"]})
+    first = server.http.get("/ir/lowering", params={"id": compilation["id"], "step": of_lowering[0]})
+    assert last.headers["x-step"] == str(of_lowering[1])
+    assert "op_pattern" in last.text
+    assert "op_pattern" not in first.text
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "slug", "words"),
+    [
+        ("/ir/fusio", {}, "unknown-stage", "fusion"),
+        ("/ir/simplify", {}, "stage-not-reached", "import, fusion, lowering, fuse_tir"),
+        ("/ir/fusion", {"step": 0}, "unknown-step", "those are: 1"),
+        ("/ir/fusion", {"step": 99}, "unknown-step", "those are: 1"),
+        ("/ir/fusion", {"step": "one"}, "invalid-field", "step"),
+        ("/ir/fusion", {"function": "man"}, "unknown-function", "main"),
+        ("/ir/fusion", {"setp": 1}, "unknown-field", "step"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(server, compilation, path, params, slug, words):
+    answer = server.http.get(path, params={"id": compilation["id"], **params})
+    assert answer.json()["type"] == f"/problems/{slug}"
+    assert 400 <= answer.status_code < 500
+    assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("*/*", "text/plain"),
+        ("application/json", "application/json"),
+        ("text/*", "text/plain"),
+        ("application/*;q=0.5, text/plain;q=0.4", "application/json"),
+        ("text/html, application/json;q=0.9, */*;q=0.1", "application/json"),
+        ("text/plain;q=0, */*", "application/json"),
+    ],
+)
+def test_the_accept_header_chooses_the_representation(accept, expected):
+    assert preferred(accept, ("text/plain", "application/json")) == expected
+
+
+@pytest.mark.parametrize("accept", ["image/png", "text/plain;q=0, application/json;q=0", "text/plain;q=x"])
+def test_what_cannot_be_represented_is_refused(accept):
+    with pytest.raises(NotAcceptable):
+        preferred(accept, ("text/plain",))
