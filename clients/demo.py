@@ -7,7 +7,6 @@ recipe with every step checked against PyTorch, shown, and asked for the digits 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -66,7 +65,8 @@ def main() -> None:
         data = Path(folder)
         print("Training a 64-128-10 MLP on scikit-learn's digits ...", flush=True)
         model, images, labels = train()
-        program = torch.export.export(model, (images,))
+        batch = torch.export.Dim("batch", min=1, max=4096)
+        program = torch.export.export(model, (images,), dynamic_shapes=({0: batch},))
         exported = data / "digits.pt2"
         torch.export.save(program, exported)
         if arguments.keep:
@@ -84,7 +84,8 @@ def tour(url: str, exported: Path, model: nn.Module, images: torch.Tensor, label
     """Compiles, shows and predicts; returns how many predictions differ from PyTorch's."""
     with relaxd.Client(url) as client:
         print(f"POST {url}/compile  ({exported.stat().st_size} bytes, recipe `course`, verify every step)\n")
-        compilation = client.compile(exported, passes="course", verify="every_step")
+        inputs = [{"name": "input", "shape": ["batch", 64], "dtype": "float32"}]
+        compilation = client.compile(exported, passes="course", verify="every_step", inputs=inputs)
         print(compilation.table())
         for stage in ("fusion", "fuse_tir"):
             print(f"\n--- GET /ir/{stage} " + "-" * 60)
@@ -103,5 +104,4 @@ def tour(url: str, exported: Path, model: nn.Module, images: torch.Tensor, label
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     main()

@@ -156,11 +156,11 @@ class Compilations:
         run = Run(compilation, self._limits)
         # No await since `_find`: a twin that arrives from here on joins this run.
         task = asyncio.create_task(self._run(run, request), name=f"compilation-{key}")
+        task.add_done_callback(lambda _: self._conclude(run, request))
         self._runs[key] = (run, task)
         return compilation
 
     async def _run(self, run: Run, request: Request) -> None:
-        key = run.compilation.id
         try:
             with self._pinned(request):
                 await self._keep_request(run, request)
@@ -168,21 +168,19 @@ class Compilations:
                     run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=_now())
                     await _finish(self._journal.update, run.compilation)
                     await self._compile(run, request)
-        except asyncio.CancelledError:
-            state = State.FAILED if self._closing else State.CANCELLED
-            problem = Interrupted("The server was stopped meanwhile. Send the request again.").to_json()
-            run.compilation = dataclasses.replace(
-                run.compilation, state=state, ended_at=_now(), problem=problem if self._closing else None
-            )
         except Problem as problem:
             run.compilation = _failed(run.compilation, problem)
         except Exception:
-            log.exception("compilation %s failed in a way that was not foreseen", key)
+            log.exception("compilation %s failed in a way that was not foreseen", run.compilation.id)
             run.compilation = _failed(run.compilation, InternalError("The server met an error; its log has it."))
-        finally:
-            self._conclude(run)
 
-    def _conclude(self, run: Run) -> None:
+    def _conclude(self, run: Run, request: Request) -> None:
+        """Called when the task has ended, however: a task that is cancelled before its first step runs nothing."""
+        request.discard()
+        if not run.compilation.state.ended and self._closing:
+            run.compilation = _failed(run.compilation, Interrupted("The server was stopped meanwhile. Send it again."))
+        elif not run.compilation.state.ended:
+            run.compilation = dataclasses.replace(run.compilation, state=State.CANCELLED, ended_at=_now())
         try:
             artifact = run.compilation.artifact
             self._journal.update(run.compilation, [] if artifact is None else [artifact.library_sha256])
@@ -310,7 +308,6 @@ class Compilations:
             yield
         finally:
             self._pins.subtract(digests)
-            request.discard()
 
     def _collect(self, digests: set[str]) -> None:
         for digest in digests:

@@ -15,6 +15,7 @@
     │   ├── PassOrder                  400 pass-order
     │   ├── EmptyModel                 400 empty-model
     │   ├── DamagedModel               400 damaged-model
+    │   ├── UnsafeModel                400 unsafe-model
     │   ├── InvalidInputsFile          400 invalid-inputs-file
     │   ├── UnknownInput               400 unknown-input
     │   ├── MissingInput               400 missing-input
@@ -168,6 +169,14 @@ class DamagedModel(RequestProblem):
     """The file looks like a supported format but is cut short or corrupted. Save and send it again."""
 
     slug, status, title = "damaged-model", 400, "The model file is damaged"
+
+
+class UnsafeModel(RequestProblem):
+    """The file asks for what relaxd does not do for a stranger: run code, unpickle objects, open files, or unpack
+    without bound. `where` names the place. Export the model anew with torch.export.save, and send that file.
+    """
+
+    slug, status, title = "unsafe-model", 400, "The model file is refused as unsafe"
 
 
 class InvalidInputsFile(RequestProblem):

@@ -53,15 +53,17 @@ class Worker:
         self._limits = limits
         self._pidfd = -1
         self._killed_by_us = False
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
+        self._reader = asyncio.StreamReader()
+        self._writer: asyncio.StreamWriter | None = None
 
     async def connect(self, sock: socket.socket) -> None:
-        """Takes over our end of the socket pair."""
+        """Takes over our end of the socket pair; nothing can be sent or received before."""
         self._reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 20)
 
     async def send(self, frame: Frame) -> None:
         """Raises WorkerGone."""
+        if self._writer is None:
+            raise WorkerGone("the worker is not connected")
         try:
             await write_frame(self._writer, frame)
         except OSError as error:
@@ -88,7 +90,8 @@ class Worker:
     async def end(self) -> int | None:
         """Kills the worker if it still runs, waits until it is gone, frees the socket; returns its exit code."""
         self.kill()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         return await self.exited
 
     async def fate(self, doing: str) -> WorkerCrashed | WorkerKilled | InternalError:
@@ -119,7 +122,12 @@ class Worker:
             self.forked.set_result(None)
 
     def note_exit(self, status: int | None) -> None:
-        """For the Zygote: the process is gone and reaped; `status` is None when the zygote died first."""
+        """For the Zygote: the process is gone and reaped; `status` is None when the zygote died first.
+
+        The socket stays open otherwise: the last frame of a worker may arrive after the news of its end.
+        """
+        if status is None and self._writer is not None:
+            self._writer.close()
         if not self.forked.done():
             self.forked.set_exception(InternalError("The zygote died while it forked a worker. Send it again."))
         if self._pidfd >= 0:
@@ -223,6 +231,8 @@ class Zygote:
     def _on_death(self) -> None:
         self.alive = False
         asyncio.get_running_loop().remove_reader(self._control.fileno())
+        # For a zygote that lives, the sign to end.
+        self._control.close()
         for worker in self._workers.values():
             # Its workers die with it (pdeathsig); no one is left to tell their status.
             worker.note_exit(None)
@@ -232,7 +242,6 @@ class Zygote:
         """Ends the zygote and all its workers."""
         if self.alive:
             self._on_death()
-        self._control.close()
         try:
             await asyncio.wait_for(self._process.wait(), 5.0)
         except TimeoutError:

@@ -19,6 +19,12 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 256
 
+# The dtypes that cross the wire, by numpy's name.
+ITEM_BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class RawTensor:
@@ -115,7 +121,12 @@ class Sessions:
                 await worker.end()
                 raise _too_slow("The inference", self._limits.infer_s) from error
             raise
-        return _tensors(_checked(frame, "result"))
+        try:
+            return _tensors(_checked(frame, "result"))
+        except InternalError:
+            worker.kill()
+            await worker.end()
+            raise
 
     def _unload_surplus(self) -> None:
         surplus = len(self._sessions) - self._limits.loaded_sessions
@@ -161,22 +172,33 @@ async def _end(session: Session) -> None:
 
 
 def _checked(frame: Frame, expected: str) -> Frame:
-    event = frame.body.get("event")
-    if event == "failed":
-        raise problem_from_json(frame.body["problem"])
+    """The frame of the expected event. Raises the Problem that it reports, InternalError when it is neither."""
+    event, problem = frame.body.get("event"), frame.body.get("problem")
+    if event == "failed" and isinstance(problem, dict):
+        raise problem_from_json(problem)
     if event != expected:
-        raise InternalError(f"The infer worker sent a message that makes no sense ({event!r}).")
+        raise _unintelligible(f"event {event!r}")
     return frame
 
 
 def _tensors(frame: Frame) -> list[RawTensor]:
-    specs: list[JsonObject] = frame.body["outputs"]
-    if len(specs) != len(frame.blobs):
-        raise InternalError("The infer worker sent a message that makes no sense (blobs are missing).")
-    return [
-        RawTensor(str(spec["dtype"]), tuple(map(int, spec["shape"])), blob)
-        for spec, blob in zip(specs, frame.blobs, strict=True)
-    ]
+    try:
+        specs: list[JsonObject] = frame.body["outputs"]
+        tensors = [
+            RawTensor(str(spec["dtype"]), tuple(map(int, spec["shape"])), blob)
+            for spec, blob in zip(specs, frame.blobs, strict=True)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unintelligible(repr(error)) from error
+    for tensor in tensors:
+        size = ITEM_BYTES.get(tensor.dtype)
+        if size is None or min(tensor.shape, default=0) < 0 or math.prod(tensor.shape) * size != len(tensor.data):
+            raise _unintelligible(f"{len(tensor.data)} bytes for {tensor.dtype[:20]} {tensor.shape}")
+    return tensors
+
+
+def _unintelligible(what: str) -> InternalError:
+    return InternalError(f"The infer worker sent a message that makes no sense ({what[:200]}).")
 
 
 def _too_slow(what: str, limit: float) -> DeadlineExceeded:

@@ -34,9 +34,11 @@ def main(role: str, control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     if role == "compile":
         from service.worker import compiling as module
-    else:
+    elif role == "infer":
         sys.modules["torch"] = None  # type: ignore[assignment]  # import tvm would import it
         from service.worker import inferring as module  # type: ignore[no-redef]
+    else:
+        raise SystemExit(f"relaxd has no worker role {role!r}")
     sys.stdout.write(json.dumps(module.announcement()) + "\n")
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDWR)

@@ -157,6 +157,10 @@ class DamagedModel(RequestError, slug="damaged-model"):
     """The model file is cut short or corrupted."""
 
 
+class UnsafeModel(RequestError, slug="unsafe-model"):
+    """The model file asks for code to be run or objects to be unpickled."""
+
+
 class InvalidInputsFile(RequestError, slug="invalid-inputs-file"):
     """The example inputs could not be read."""
 

@@ -1,0 +1,27 @@
+"""Runs the benchmarks of this folder: ``./dev bench [NAME]``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main(names: list[str]) -> int:
+    """Runs the named benchmarks, or all."""
+    known = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("run", "machine", "__init__"))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"no benchmark is named {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    sys.path.insert(0, str(HERE.parent))
+    for name in names or known:
+        print(f"=== {name}", flush=True)
+        runpy.run_module(f"bench.{name}", run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The shape of the repository: tests beside names, no grab-bags, one version, small files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from service.version import VERSION
+from tests.conftest import ROOT
+
+SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "service").rglob("*.py"))
+BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
+
+# Tested through the file that is named: by themselves they have no behaviour that could be seen.
+TESTED_ELSEWHERE = {
+    "service/__main__.py": "tests/e2e/test_faults.py",
+    "service/serving.py": "tests/e2e/test_faults.py",
+    "service/run.py": "tests/e2e/test_faults.py",
+    "service/version.py": "tests/test_layout.py",
+    "service/api/app.py": "tests/api/test_problem_shape.py",
+    "service/api/problems.py": "tests/api/test_problem_shape.py",
+    "service/api/about.py": "tests/api/test_problem_shape.py",
+    "service/api/state.py": "tests/api/test_problem_shape.py",
+    "service/api/schemas.py": "tests/api/test_schemas.py",
+    "service/api/openapi.py": "tests/api/test_schemas.py",
+    "service/api/tensors.py": "tests/api/test_infer.py",
+    "service/api/json_body.py": "tests/api/test_infer.py",
+    "service/worker/__main__.py": "tests/test_pool.py",
+    "service/worker/compiling.py": "tests/e2e/test_faults.py",
+    "service/worker/inferring.py": "tests/api/test_infer.py",
+    "service/compiler/clock.py": "tests/compiler/test_pipeline.py",
+    "service/compiler/dataflow.py": "tests/compiler/test_snapshot.py",
+}
+
+
+@pytest.mark.parametrize("source", [path for path in SOURCES if path.name != "__init__.py"], ids=str)
+def test_every_module_has_its_test(source):
+    mirrored = Path("tests", *source.parts[1:-1], f"test_{source.stem}.py")
+    if (ROOT / TESTED_ELSEWHERE.get(str(source), mirrored)).exists():
+        return
+    module = ".".join(source.with_suffix("").parts)
+    in_its_folder = (ROOT / mirrored.parent).glob("test_*.py")
+    assert any(module in test.read_text() for test in in_its_folder), f"{source} has no {mirrored}"
+
+
+def test_the_list_of_exceptions_names_only_what_exists():
+    assert {str(path) for path in SOURCES} >= set(TESTED_ELSEWHERE)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_no_module_is_a_grab_bag_or_too_long(source):
+    assert source.stem not in BANNED
+    assert len((ROOT / source).read_text().splitlines()) <= 430
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_no_function_is_too_long(source):
+    for node in ast.walk(ast.parse((ROOT / source).read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            assert node.end_lineno - node.lineno < 60, f"{source}:{node.lineno} {node.name}"
+
+
+def test_there_is_one_version():
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == VERSION
+
+
+def test_the_application_can_be_imported_without_torch_and_tvm():
+    code = "import sys, service.__main__; print([m for m in ('torch', 'tvm', 'tvm_ffi') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "torch==2.13.0"])
+def test_what_must_be_exact_is_pinned_exactly_everywhere(name):
+    assert name in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert name in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_every_dependency_is_locked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    client = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]
+    wanted = list(project["dependencies"]) + list(client["dependencies"])
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+    locked = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert {re.split(r"[=<>]", name)[0].lower() for name in wanted} <= locked

@@ -1,0 +1,25 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from service.settings import SettingsError, default_limits, limits_from_environment
+
+
+def test_there_is_one_compilation_for_each_core_that_may_be_used():
+    assert default_limits().concurrent_compilations == len(os.sched_getaffinity(0))
+
+
+def test_a_variable_replaces_one_limit_in_its_own_type():
+    limits = limits_from_environment({"RELAXD_COMPILE_S": "2.5", "RELAXD_PASSES": "7", "OTHER": "x"})
+    assert (limits.compile_s, limits.passes) == (2.5, 7)
+    assert limits.infer_s == default_limits().infer_s
+
+
+@pytest.mark.parametrize("value", ["soon", "", "0", "-3", "nan", "2.5"])
+def test_what_is_no_positive_number_is_refused_by_name(value):
+    with pytest.raises(SettingsError, match="RELAXD_PASSES must be"):
+        limits_from_environment({"RELAXD_PASSES": value})
