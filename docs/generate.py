@@ -1,4 +1,4 @@
-"""Writes the generated docs (openapi.json, errors.md, passes.md), or checks that they are up to date."""
+"""Writes the generated docs (openapi.json, errors.md, passes.md, operators.md), or checks that they are up to date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from service.api.app import create_app
 from service.api.openapi import complete
 from service.catalogue import Catalogue, PassInfo
-from service.errors import CompilationProblem, Problem, RequestProblem, ServerProblem, all_problems
+from service.errors import CompilationProblem, JsonObject, Problem, RequestProblem, ServerProblem, all_problems
 from service.pool import Pool
 from service.settings import Settings
 
@@ -60,6 +60,26 @@ def passes(catalogue: Catalogue) -> str:
     return text
 
 
+def operators(announced: JsonObject) -> str:
+    """The operators by family of names, from what the compile worker announces."""
+    supported, decomposed = announced["supported"], announced["decomposed"]
+    text = HEAD + "# Operators\n\nA model becomes a program of PyTorch's ATen operators, whatever its file was. "
+    text += f"{len(supported)} of them are compiled, and\n{len(decomposed)} more are written by PyTorch with others "
+    text += (
+        "first, mostly with these. `GET /operators` has the same as JSON; `POST /inspect` says which\noperators of a "
+    )
+    text += "model are not supported, where they stand, and what to do.\n"
+    for title, names in (("Compiled", supported), ("Written with others by PyTorch", decomposed)):
+        text += f"\n## {title}\n\n| operator | overloads |\n|---|---|\n"
+        overloads: dict[str, list[str]] = {}
+        for name in names:
+            operator, _, overload = name.rpartition(".")
+            overloads.setdefault(operator, []).append(overload)
+        for operator, listed in overloads.items():
+            text += f"| `{operator}` | {', '.join(listed)} |\n"
+    return text
+
+
 def _pass_section(info: PassInfo) -> str:
     text = f"\n## {info.name}\n\nStage `{info.stage.value}`."
     for label, facts in (("Needs", info.needs), ("Gives", info.gives), ("Takes away", info.takes)):
@@ -77,19 +97,25 @@ def _pass_section(info: PassInfo) -> str:
     return text
 
 
-async def load_catalogue() -> Catalogue:
-    """The Catalogue as the compile worker announces it."""
+async def load_announcement() -> JsonObject:
+    """What the compile worker announces."""
     pool = Pool()
     try:
-        return Catalogue.from_json((await pool.zygote("compile")).announcement["catalogue"])
+        return (await pool.zygote("compile")).announcement
     finally:
         await pool.close()
 
 
 def main() -> int:
     """Writes the files; with ``--check`` only compares them and returns 1 when one is out of date."""
-    catalogue = asyncio.run(load_catalogue())
-    wanted = {"openapi.json": openapi(catalogue), "errors.md": errors(), "passes.md": passes(catalogue)}
+    announcement = asyncio.run(load_announcement())
+    catalogue = Catalogue.from_json(announcement["catalogue"])
+    wanted = {
+        "openapi.json": openapi(catalogue),
+        "errors.md": errors(),
+        "passes.md": passes(catalogue),
+        "operators.md": operators(announcement["operators"]),
+    }
     stale = []
     for name, text in wanted.items():
         path = DOCS / name

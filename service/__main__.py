@@ -15,7 +15,8 @@ import uvicorn
 
 from service.api.app import create_app, open_data
 from service.journal import JournalTooNew
-from service.pool import Pool
+from service.nouns import REQUIRED_LAYERS
+from service.pool import Pool, probe_sandbox
 from service.serving import Server
 from service.settings import Settings, SettingsError, limits_from_environment
 from service.store.directory import StoreBusy
@@ -31,20 +32,26 @@ def main(arguments: list[str] | None = None) -> int:
     serve_parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve_parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (default: %(default)s)")
     serve_parser.add_argument("--data", type=Path, default=Path("data"), help="folder for all data (default: ./data)")
+    serve_parser.add_argument(
+        "--allow-weak-sandbox",
+        action="store_true",
+        help="serve although the kernel lacks a required layer of the sandbox: uploaded files may then do more harm",
+    )
     commands.add_parser("passes", help="print the Catalogue as JSON")
     given = parser.parse_args(arguments)
     if given.command == "passes":
         return asyncio.run(_print_catalogue())
     try:
-        settings = Settings(given.host, given.port, given.data, limits_from_environment(os.environ))
-        return serve(settings)
+        limits = limits_from_environment(os.environ)
+        return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         sys.stderr.write(f"relaxd: {error}\n")
         return 1
 
 
 def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
+    """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, SettingsError, sqlite3.Error, OSError."""
+    _check_sandbox(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
         create_app(settings, open_data(settings.data)),
@@ -58,6 +65,22 @@ def serve(settings: Settings) -> int:
         timeout_graceful_shutdown=10,
     )
     return Server(config).serve_forever()
+
+
+def _check_sandbox(settings: Settings) -> None:
+    """Raises SettingsError when a required layer of the sandbox does not work here, unless that is allowed."""
+    layers = asyncio.run(probe_sandbox())
+    off = {f"{role}: {name}": state for role, states in layers.items() for name, state in states.items()}
+    off = {name: state for name, state in off.items() if not state.startswith("on")}
+    for name, state in off.items():
+        sys.stderr.write(f"relaxd: sandbox: {name} is {state}\n")
+    required = [name for name in off if name.partition(": ")[2] in REQUIRED_LAYERS]
+    if required and not settings.allow_weak_sandbox:
+        raise SettingsError(
+            f"the sandbox lacks required layers ({', '.join(required)}), so an uploaded file could read files or reach "
+            "the network as the user of this server. Use a kernel with Landlock and seccomp, or say "
+            "--allow-weak-sandbox if you trust everybody who can reach it"
+        )
 
 
 async def _print_catalogue() -> int:

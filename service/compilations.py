@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,6 +43,7 @@ from service.nouns import (
 from service.pool import Pool
 from service.run import Run
 from service.store import Store
+from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,6 @@ class Compilations:
         self._slots = asyncio.Semaphore(limits.concurrent_compilations)
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._pins: Counter[str] = Counter()
-        self._job_numbers = itertools.count()
         self._closing = False
 
     def recover(self) -> None:
@@ -203,28 +201,27 @@ class Compilations:
 
     async def _compile(self, run: Run, request: Request) -> None:
         key = run.compilation.id
-        work_dir = self._store.scratch / f"job-{key}-{next(self._job_numbers)}"
-        work_dir.mkdir(mode=0o700)
 
         async def keep_step(step: Step, snapshot: bytes) -> None:
             digest = await _finish(self._store.put, snapshot)
             await _finish(self._journal.add_step, key, step, digest)
 
-        try:
-            job = CompileJob(
-                str(await asyncio.to_thread(self._store.path, request.model.sha256)),
-                request.model.format,
-                request.recipe,
-                request.verify,
-                request.inputs,
-                None if request.inputs_sha256 is None else str(self._store.path(request.inputs_sha256)),
-                str(work_dir.absolute()),
-                self._limits,
-            )
-            closing, library = await run.execute(self._pool, job, keep_step)
-            await _finish(self._store.adopt, Path(job.library_path), library)
-        finally:
-            shutil.rmtree(work_dir, ignore_errors=True)
+        readable = {"model": await asyncio.to_thread(self._store.path, request.model.sha256)}
+        if request.inputs_sha256 is not None:
+            readable["inputs.npz"] = await asyncio.to_thread(self._store.path, request.inputs_sha256)
+        job = CompileJob(
+            model_path="model",
+            format=request.model.format,
+            recipe=request.recipe,
+            verify=request.verify,
+            inputs=request.inputs,
+            inputs_path="inputs.npz" if "inputs.npz" in readable else None,
+            work_dir=".",
+            limits=self._limits,
+        )
+        with work_folder(self._store.scratch, readable, COMPILE_FILES) as folder:
+            closing, library = await run.execute(self._pool, job, folder, keep_step)
+            await _finish(self._store.adopt, folder / LIBRARY, library)
         run.compilation = dataclasses.replace(
             run.compilation,
             state=State.SUCCEEDED,

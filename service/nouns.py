@@ -42,6 +42,8 @@ class ModelFormat(enum.StrEnum):
     """The serialized forms of a Model, recognised by content."""
 
     EXPORTED_PROGRAM = "exported_program"
+    TORCHSCRIPT = "torchscript"
+    FX = "fx"
 
 
 class Verify(enum.StrEnum):
@@ -162,21 +164,36 @@ class Limits:
         return dataclasses.asdict(self)
 
 
+# The layers of the sandbox without which a server does not start, unless its operator says so.
+REQUIRED_LAYERS = ("limits", "no_new_privs", "landlock", "seccomp")
+
+
 @dataclass(frozen=True)
 class Confinement:
-    """The limits of one worker: bytes of private memory beyond what it starts with, CPU seconds, bytes of a file."""
+    """The limits of one worker: bytes of private memory beyond what it starts with, CPU seconds, bytes of a file.
+
+    `work_dir` is the folder that it works in, and `writable` names the files there that it may write, which exist.
+    `uid` is the user that it becomes, where it is root before.
+    """
 
     memory_bytes: int
     cpu_s: int
     file_bytes: int
+    work_dir: str = "/"
+    writable: tuple[str, ...] = ()
+    uid: int | None = None
 
     def to_json(self) -> JsonObject:
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Confinement:
+        return cls(**{**value, "writable": tuple(value["writable"])})
+
 
 @dataclass(frozen=True)
 class CompileJob:
-    """What a compile worker is told to do. Paths are of files and a folder that the pool made for this job alone.
+    """What a compile worker is told to do. Paths are relative to its work folder, which is `work_dir`, its current one.
 
     `inputs` are the inputs that the request declared, `inputs_path` an ``.npz`` of example inputs; both may be None.
     The worker writes the library to ``library_path``.

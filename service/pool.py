@@ -1,6 +1,6 @@
 """Worker processes: started, fed, watched and killed.
 
-The web process execs one zygote a role and asks it to fork a worker for each job. A worker is reached over a socket
+The web process execs a few zygotes and asks them to fork a worker for each job. A worker is reached over a socket
 pair and held by a pidfd, so a kill can never hit another process that got the same pid.
 """
 
@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 
 from service.errors import InternalError, JsonObject, ShuttingDown, WorkerCrashed, WorkerKilled
 from service.nouns import Confinement
@@ -27,6 +26,9 @@ log = logging.getLogger(__name__)
 MAX_PACKET = 65536
 MAX_ANNOUNCEMENT = 16 << 20
 START_S = 120.0
+
+# Which zygote forks the workers of a role.
+ZYGOTE_OF = {"compile": "compile", "infer": "infer", "link": "infer"}
 
 # What a zygote may know of the server's environment: where libraries are, never a secret.
 _PASSED_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "LC_ALL", "TMPDIR", "HOME")
@@ -138,8 +140,8 @@ class Worker:
 class Zygote:
     """One running zygote process and the workers that it has forked."""
 
-    def __init__(self, role: str, process: asyncio.subprocess.Process, control: socket.socket) -> None:
-        self.role = role
+    def __init__(self, name: str, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self.name = name
         self.announcement: JsonObject = {}
         self._process = process
         self._control = control
@@ -148,7 +150,7 @@ class Zygote:
         self.alive = True
 
     @classmethod
-    async def start(cls, role: str) -> Zygote:
+    async def start(cls, name: str, *, allow_weak_sandbox: bool) -> Zygote:
         """Execs the zygote and waits until it has imported what it needs. Raises InternalError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -158,8 +160,9 @@ class Zygote:
                 "-P",  # never import from the folder that the server was started in
                 "-m",
                 "service.worker",
-                role,
+                name,
                 str(theirs.fileno()),
+                *(["--allow-weak-sandbox"] if allow_weak_sandbox else []),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -167,7 +170,7 @@ class Zygote:
                 env=_zygote_environment(),
                 limit=MAX_ANNOUNCEMENT,
             )
-        zygote = cls(role, process, ours)
+        zygote = cls(name, process, ours)
         try:
             zygote.announcement = await asyncio.wait_for(_read_announcement(process), START_S)
         except BaseException as error:
@@ -176,16 +179,16 @@ class Zygote:
                 process.kill()
             await process.wait()
             if isinstance(error, (ValueError, TimeoutError)):
-                raise InternalError(f"The {role} zygote did not start; its error output is in the log.") from error
+                raise InternalError(f"The {name} zygote did not start; its error output is in the log.") from error
             raise
         asyncio.get_running_loop().add_reader(ours.fileno(), zygote._on_packet)
         return zygote
 
-    async def fork(self, confinement: Confinement, limits: FrameLimits) -> Worker:
+    async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
         """A new worker, confined and waiting for its first frame. Raises InternalError when the zygote is gone."""
         number = next(self._numbers)
         worker = self._workers[number] = Worker(limits)
-        request = {"op": "fork", "worker": number, "confinement": confinement.to_json()}
+        request = {"op": "fork", "worker": number, "role": role, "confinement": confinement.to_json()}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
@@ -195,7 +198,7 @@ class Zygote:
             # A worker that comes into being all the same reads the end of its socket and ends.
             ours.close()
             if isinstance(error, OSError):
-                raise InternalError(f"The {self.role} zygote is gone: {error}.") from error
+                raise InternalError(f"The {self.name} zygote is gone: {error}.") from error
             raise
         await worker.connect(ours)
         return worker
@@ -257,37 +260,37 @@ async def _read_announcement(process: asyncio.subprocess.Process) -> JsonObject:
 
 
 class Pool:
-    """The zygotes of all roles: started together, replaced when they die."""
+    """The zygotes, each started when it is first needed and replaced when it dies."""
 
-    def __init__(self, start: Callable[[str], asyncio.Future[Zygote]] | None = None) -> None:
-        self._start = start or (lambda role: asyncio.ensure_future(Zygote.start(role)))
+    def __init__(self, *, allow_weak_sandbox: bool = False) -> None:
+        self._allow_weak_sandbox = allow_weak_sandbox
         self._zygotes: dict[str, asyncio.Future[Zygote]] = {}
         self._closing = False
 
-    async def zygote(self, role: str) -> Zygote:
-        """The ready zygote of `role`, started if there is none or it died. Raises InternalError, ShuttingDown."""
+    async def zygote(self, name: str) -> Zygote:
+        """The ready zygote of that name, started if there is none or it died. Raises InternalError, ShuttingDown."""
         if self._closing:
             raise ShuttingDown("The server is shutting down. Send the request again in a moment.", retry_after_s=5)
-        current = self._zygotes.get(role)
+        current = self._zygotes.get(name)
         if current is None or _state(current) == "failed":
             if current is not None:
-                log.warning("the %s zygote died, starting another", role)
-            current = self._start(role)
-            self._zygotes[role] = current
+                log.warning("the %s zygote died, starting another", name)
+            current = asyncio.ensure_future(Zygote.start(name, allow_weak_sandbox=self._allow_weak_sandbox))
+            self._zygotes[name] = current
         return await asyncio.shield(current)
 
     async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
         """A new worker of `role`. Raises InternalError, ShuttingDown."""
-        return await (await self.zygote(role)).fork(confinement, limits)
+        return await (await self.zygote(ZYGOTE_OF[role])).fork(role, confinement, limits)
 
-    def announcement(self, role: str) -> JsonObject | None:
-        """What the zygote of `role` announced, if it is ready now."""
-        current = self._zygotes.get(role)
+    def announcement(self, name: str) -> JsonObject | None:
+        """What that zygote announced, if it is ready now."""
+        current = self._zygotes.get(name)
         return current.result().announcement if current is not None and _state(current) == "ready" else None
 
     def states(self) -> dict[str, str]:
-        """Of each role that was asked for: `starting`, `ready` or `failed`."""
-        return {role: _state(current) for role, current in self._zygotes.items()}
+        """Of each zygote that was asked for: `starting`, `ready` or `failed`."""
+        return {name: _state(current) for name, current in self._zygotes.items()}
 
     async def close(self) -> None:
         """Ends all zygotes and workers."""
@@ -308,3 +311,21 @@ def _state(current: asyncio.Future[Zygote]) -> str:
         return "starting"
     usable = not current.cancelled() and current.exception() is None and current.result().alive
     return "ready" if usable else "failed"
+
+
+async def probe_sandbox() -> dict[str, dict[str, str]]:
+    """The state of each layer of the sandbox on this machine, by role: ``on`` or why not. Raises InternalError."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "service.worker", "probe"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=_zygote_environment(),
+    )
+    output, _ = await process.communicate()
+    try:
+        layers: dict[str, dict[str, str]] = json.loads(output)
+    except ValueError as error:
+        raise InternalError(
+            "The probe of the sandbox ended without an answer; its error output is in the log."
+        ) from error
+    return layers

@@ -12,7 +12,7 @@ import math
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from service.errors import (
     DeadlineExceeded,
@@ -25,10 +25,15 @@ from service.errors import (
 from service.nouns import Compilation, CompileJob, Confinement, Limits, Signature, Step
 from service.pool import Pool, Worker, WorkerGone
 from service.wire import Frame, FrameLimits
+from service.work_folder import COMPILE_FILES, LIBRARY
+from service.worker_user import worker_uid
 
 KeepStep = Callable[[Step, bytes], Awaitable[None]]
+Link = Callable[[list[str]], Awaitable[Frame]]
 
 MAX_EVENT_JSON = 16 << 20
+LINK_MEMORY_BYTES = 4 << 30
+LINK_CPU_S = 120
 
 
 class Run:
@@ -40,19 +45,22 @@ class Run:
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
 
-    async def execute(self, pool: Pool, job: CompileJob, keep_step: KeepStep) -> tuple[JsonObject, str]:
-        """Runs the job in a worker of its own; returns its closing event and the digest of the library that it wrote.
+    async def execute(self, pool: Pool, job: CompileJob, folder: Path, keep_step: KeepStep) -> tuple[JsonObject, str]:
+        """Runs the job in a worker of its own; returns its closing event and the digest of the library it left.
 
-        `keep_step` is called for each Step as it arrives, so that a failure later loses none. Raises Problem.
+        `folder` is its work folder; `keep_step` is called for each Step as it arrives, so that a failure later loses
+        none. Raises Problem.
         """
         limits = self._limits
-        confinement = Confinement(limits.compile_memory_bytes, math.ceil(limits.compile_s) * 2, limits.library_bytes)
+        cpu_s = math.ceil(limits.compile_s) * 2
+        memory_bytes, file_bytes = limits.compile_memory_bytes, max(limits.library_bytes, limits.upload_bytes)
+        confinement = Confinement(memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
         frame_limits = FrameLimits(MAX_EVENT_JSON, limits.ir_bytes)
         worker = await pool.fork("compile", confinement, frame_limits)
         try:
             async with asyncio.timeout(limits.compile_s):
                 await worker.send(Frame({"job": job.to_json()}))
-                closing = await self._follow(worker, keep_step)
+                closing = await self._follow(worker, keep_step, lambda names: _link(pool, folder, names, limits))
         except TimeoutError as error:
             raise self._deadline_problem() from error
         except WorkerGone as error:
@@ -62,30 +70,37 @@ class Run:
         finally:
             # Gone before its library is looked at: it can no longer change it.
             await worker.end()
-        return closing, await asyncio.to_thread(_digest_of_library, Path(job.library_path), limits.library_bytes)
+        return closing, await asyncio.to_thread(_digest_of_library, folder / LIBRARY, limits.library_bytes)
 
-    async def _follow(self, worker: Worker, keep_step: KeepStep) -> JsonObject:
+    async def _follow(self, worker: Worker, keep_step: KeepStep, link: Link) -> JsonObject:
         while True:
-            frame = await worker.receive()
-            try:
-                event = frame.body["event"]
-                if event == "begin":
-                    self._note_begin(frame.body)
-                elif event == "signature":
-                    signature = Signature.from_json(frame.body["signature"])
-                    self.compilation = dataclasses.replace(self.compilation, signature=signature)
-                elif event == "step":
-                    step, snapshot = Step.from_json(frame.body["step"]), bytes(frame.blobs[0])
-                elif event == "failed":
-                    raise problem_from_json(frame.body["problem"])
-                elif event == "succeeded":
-                    return frame.body
-                else:
-                    _raise_unintelligible(f"event {event!r}")
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                raise InternalError(f"The compile worker sent a message that makes no sense ({error!r}).") from error
+            event, payload = self._understand(await worker.receive())
+            if event == "succeeded":
+                closing: JsonObject = payload
+                return closing
             if event == "step":
-                await self._take_step(step, snapshot, keep_step)
+                await self._take_step(*payload, keep_step)
+            elif event == "link":
+                await worker.send(await link(payload))
+
+    def _understand(self, frame: Frame) -> tuple[str, Any]:
+        """The event of a frame and what it carries. Raises the Problem of a failure, InternalError on nonsense."""
+        understand: dict[str, Callable[[Frame], Any]] = {
+            "begin": self._note_begin,
+            "signature": self._note_signature,
+            "step": lambda frame: (Step.from_json(frame.body["step"]), bytes(frame.blobs[0])),
+            "link": lambda frame: [str(name) for name in frame.body["objects"]],
+            "succeeded": lambda frame: {name: frame.body[name] for name in ("timings", "verification", "manifest")},
+            "failed": lambda frame: problem_from_json(frame.body["problem"]),
+        }
+        try:
+            event = str(frame.body["event"])
+            payload = understand[event](frame)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InternalError(f"The compile worker sent a message that makes no sense ({error!r}).") from error
+        if isinstance(payload, Problem):
+            raise payload
+        return event, payload
 
     async def _take_step(self, step: Step, snapshot: bytes, keep_step: KeepStep) -> None:
         done = len(self.compilation.steps)
@@ -94,7 +109,12 @@ class Run:
         await keep_step(step, snapshot)
         self.compilation = dataclasses.replace(self.compilation, steps=(*self.compilation.steps, step))
 
-    def _note_begin(self, body: JsonObject) -> None:
+    def _note_signature(self, frame: Frame) -> None:
+        signature = Signature.from_json(frame.body["signature"])
+        self.compilation = dataclasses.replace(self.compilation, signature=signature)
+
+    def _note_begin(self, frame: Frame) -> None:
+        body = frame.body
         doing: JsonObject = {"phase": str(body["phase"])}
         if body.get("pass") is not None:
             doing |= {"pass": str(body["pass"]), "step": int(body["step"])}
@@ -116,6 +136,26 @@ class Run:
         )
 
 
+async def _link(pool: Pool, folder: Path, objects: list[str], limits: Limits) -> Frame:
+    """Links object files of the work folder in a worker that may start the linker; its answer, for the compile worker.
+
+    Raises Problem when that worker is lost.
+    """
+    if not set(objects) <= set(COMPILE_FILES) or not objects:
+        _raise_unintelligible("it wants to link files that are not its own")
+    confinement = Confinement(
+        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (LIBRARY,), worker_uid()
+    )
+    linker = await pool.fork("link", confinement, FrameLimits(MAX_EVENT_JSON, 0))
+    try:
+        await linker.send(Frame({"objects": objects, "output": LIBRARY}))
+        return await linker.receive()
+    except WorkerGone as error:
+        raise await linker.fate("while it linked the library") from error
+    finally:
+        await linker.end()
+
+
 def _raise_unintelligible(what: str) -> NoReturn:
     raise InternalError(f"The compile worker sent a message that makes no sense ({what}).")
 
@@ -125,6 +165,8 @@ def _digest_of_library(path: Path, limit: int) -> str:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             _raise_unintelligible("its library is not a regular file")
+        if status.st_size == 0:
+            _raise_unintelligible("its library is empty")
         if status.st_size > limit:
             raise OutputTooLarge(
                 f"The library has {status.st_size} bytes, the limit is {limit}. Send a smaller model, or let the "

@@ -14,6 +14,8 @@ from service.errors import DeadlineExceeded, InternalError, JsonObject, Overload
 from service.nouns import Confinement, Limits
 from service.pool import Pool, Worker, WorkerGone
 from service.wire import Frame, FrameLimits
+from service.work_folder import LIBRARY, work_folder
+from service.worker_user import worker_uid
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,9 @@ class Session:
 class Sessions:
     """Lends out loaded Artifacts by the id of their Compilation, loading them on first use."""
 
-    def __init__(self, pool: Pool, limits: Limits) -> None:
+    def __init__(self, pool: Pool, limits: Limits, scratch: Path) -> None:
         self._pool = pool
+        self._scratch = scratch
         self._limits = limits
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
@@ -83,22 +86,23 @@ class Sessions:
             session.users -= 1
 
     async def _load(self, library: Callable[[], Path]) -> Worker:
-        limits = self._limits
         path = await asyncio.to_thread(library)
-        # An infer worker serves for as long as it is loaded: no limit to its CPU time in all, a deadline per request.
-        confinement = Confinement(limits.infer_memory_bytes, 1 << 30, 0)
-        worker = await self._pool.fork("infer", confinement, FrameLimits())
-        try:
-            async with asyncio.timeout(limits.infer_s):
-                await worker.send(Frame({"op": "load", "library_path": str(path)}))
-                _checked(await worker.receive(), "ready")
-        except BaseException as error:
-            if isinstance(error, WorkerGone):
-                raise await worker.fate("while it loaded the artifact") from error
-            await worker.end()
-            if isinstance(error, TimeoutError):
-                raise _too_slow("Loading the artifact", limits.infer_s) from error
-            raise
+        # The folder can go once the library is mapped.
+        with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
+            # It serves for as long as it is loaded: no limit to its CPU time in all, a deadline for each request.
+            confinement = Confinement(self._limits.infer_memory_bytes, 1 << 30, 0, str(folder), (), worker_uid())
+            worker = await self._pool.fork("infer", confinement, FrameLimits())
+            try:
+                async with asyncio.timeout(self._limits.infer_s):
+                    await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
+                    _checked(await worker.receive(), "ready")
+            except BaseException as error:
+                if isinstance(error, WorkerGone):
+                    raise await worker.fate("while it loaded the artifact") from error
+                await worker.end()
+                if isinstance(error, TimeoutError):
+                    raise _too_slow("Loading the artifact", self._limits.infer_s) from error
+                raise
         return worker
 
     async def _exchange(self, worker: Worker, inputs: list[RawTensor]) -> list[RawTensor]:

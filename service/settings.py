@@ -17,12 +17,13 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server listens, where it keeps its data, and its Limits."""
+    """Where the server listens, where it keeps its data, its Limits, and what it may do without."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     data: Path = Path("data")
     limits: Limits = field(default_factory=Limits)
+    allow_weak_sandbox: bool = False
 
 
 def default_limits() -> Limits:

@@ -21,16 +21,16 @@ SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(scope="session")
-def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Writes one of `tests.models` as a .pt2, once a session."""
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes one of `tests.models` as a .pt2 (or ``traced``, ``scripted``, ``fx``), once a session."""
     folder = tmp_path_factory.mktemp("models")
 
-    def write(name: str) -> Path:
-        file = folder / f"{name}.pt2"
+    def write(name: str, form: str = "pt2") -> Path:
+        file = folder / f"{name}.{form}"
         if not file.exists():
             # In a process of its own: torch stays out of the tests of the web process.
             subprocess.run(
-                [sys.executable, "-W", "ignore", "-m", "tests.models", name, str(file)], cwd=ROOT, check=True
+                [sys.executable, "-W", "ignore", "-m", "tests.models", name, str(file), form], cwd=ROOT, check=True
             )
         return file
 

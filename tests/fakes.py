@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from service.errors import WorkerCrashed
+from service.nouns import Confinement
 from service.pool import WorkerGone
 from service.wire import Frame
 
@@ -62,12 +64,14 @@ class FakePool:
     def __init__(self, script: Callable[[Frame], Awaitable[list[Any]]]) -> None:
         self.script = script
         self.forks = 0
+        self.work_dir = Path()  # of the worker that was forked last
 
     async def zygote(self, _role: str) -> FakeZygote:
         return FakeZygote()
 
-    async def fork(self, _role: str, _confinement: Any, _limits: Any) -> FakeWorker:
+    async def fork(self, _role: str, confinement: Confinement, _limits: Any) -> FakeWorker:
         self.forks += 1
+        self.work_dir = Path(confinement.work_dir)
         return FakeWorker(self.script)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
+import torch.fx
 from torch import nn
 
 F32 = torch.float32
@@ -74,6 +75,32 @@ class Counter(nn.Module):
         return self.total.clone()
 
 
+class Cholesky(nn.Module):
+    """A decomposition of linear algebra, which nothing here converts."""
+
+    def forward(self, x):
+        return torch.linalg.cholesky(x)
+
+
+class Inner(nn.Module):
+    """A function that no importer has."""
+
+    def forward(self, x):
+        return torch.special.airy_ai(x)
+
+
+class Unsupported(nn.Module):
+    """Three calls of two operators that cannot be compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        x = torch.special.erfcx(x)
+        return self.inner(torch.special.erfcx(x) + 1)
+
+
 def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
     """The module, its example inputs and its dynamic shapes."""
     torch.manual_seed(7)
@@ -88,23 +115,24 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
         "log": lambda: (Scale(), (torch.rand(3) + 0.5,), None),
         "negative_index": lambda: (Negative(), (torch.randn(4, 5),), None),
         "counter": lambda: (Counter(), (torch.randn(3),), None),
-        "cumulative": lambda: (Cumulative(), (torch.randn(3, 4),), None),
+        "cholesky": lambda: (Cholesky(), (torch.eye(3),), None),
     }
     return made[name]()
 
 
-class Cumulative(nn.Module):
-    """cummax, which the importer has no conversion for."""
-
-    def forward(self, x):
-        return torch.cummax(x, dim=0).values
-
-
-def main(name: str, file: str) -> None:
-    """Exports one model."""
+def main(name: str, file: str, form: str = "pt2") -> None:
+    """Exports one model as a `.pt2`, or saves it as ``traced``, ``scripted`` or ``fx``."""
     module, inputs, dynamic = make(name)
-    torch.export.save(torch.export.export(module.eval(), inputs, dynamic_shapes=dynamic), file)
+    module.eval()
+    if form == "traced":
+        torch.jit.save(torch.jit.trace(module, inputs), file)
+    elif form == "scripted":
+        torch.jit.save(torch.jit.script(module), file)
+    elif form == "fx":
+        torch.save(torch.fx.symbolic_trace(module), file)
+    else:
+        torch.export.save(torch.export.export(module, inputs, dynamic_shapes=dynamic), file)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

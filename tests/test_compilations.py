@@ -24,7 +24,7 @@ class World:
     def __init__(self, folder: Path, script, limits: Limits) -> None:
         self.store = open_store(str(folder))
         self.journal = Journal(folder / "journal")
-        self.pool = FakePool(script)
+        self.pool = FakePool(lambda frame: script(frame, self.pool.work_dir))
         self.compilations = Compilations(self.journal, self.store, self.pool, limits)  # type: ignore[arg-type]
 
     def request(self, name: str = "m", passes: int = 0) -> Request:
@@ -39,8 +39,8 @@ class World:
         self.store.close()
 
 
-async def good_worker(frame: Frame):
-    Path(frame.body["job"]["work_dir"], "model.so").write_bytes(b"library")
+async def good_worker(frame: Frame, folder: Path):
+    (folder / "model.so").write_bytes(b"library")
     return [Frame({"event": "step", "step": STEP}, (b"{}",)), Frame(SUCCEEDED)]
 
 
@@ -83,9 +83,9 @@ def test_a_success_is_answered_from_the_store_and_leaves_no_upload(tmp_path):
 def test_a_failure_is_tried_again_when_sent_again(tmp_path):
     attempts = []
 
-    async def script(frame):
+    async def script(frame, folder):
         attempts.append(frame)
-        return [GONE] if len(attempts) == 1 else await good_worker(frame)
+        return [GONE] if len(attempts) == 1 else await good_worker(frame, folder)
 
     async def scenario(world):
         first, _ = await compiled(world, world.request())
@@ -100,7 +100,7 @@ def test_a_failure_is_tried_again_when_sent_again(tmp_path):
 
 
 def test_beyond_the_queue_a_request_is_refused_but_twins_are_not(tmp_path):
-    async def script(_frame):
+    async def script(_frame, _folder):
         return []
 
     async def scenario(world):
@@ -117,7 +117,7 @@ def test_beyond_the_queue_a_request_is_refused_but_twins_are_not(tmp_path):
 
 @pytest.mark.parametrize("when", ["queued", "running"])
 def test_cancelling_works_at_any_time_and_frees_the_place(tmp_path, when):
-    async def script(_frame):
+    async def script(_frame, _folder):
         return []
 
     async def scenario(world):
@@ -186,10 +186,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("answers", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_worker_that_makes_no_sense_fails_its_compilation_only(tmp_path, answers):
-    async def script(frame):
-        if b"hostile" in Path(frame.body["job"]["model_path"]).read_bytes():
+    async def script(frame, folder):
+        if b"hostile" in (folder / frame.body["job"]["model_path"]).read_bytes():
             return [*answers, GONE]
-        return await good_worker(frame)
+        return await good_worker(frame, folder)
 
     async def scenario(world):
         hostile, _ = await compiled(world, world.request("hostile"))
@@ -207,8 +207,9 @@ def test_a_library_that_is_not_a_plain_file_within_the_limit_is_refused(tmp_path
     secret = tmp_path / "secret"
     secret.write_bytes(b"a secret")
 
-    async def script(frame):
-        library = Path(frame.body["job"]["work_dir"], "model.so")
+    async def script(frame, folder):
+        library = folder / "model.so"
+        library.unlink()
         {
             "symlink": lambda: library.symlink_to(secret),
             "directory": library.mkdir,
@@ -226,7 +227,7 @@ def test_a_library_that_is_not_a_plain_file_within_the_limit_is_refused(tmp_path
 
 
 def test_recovery_fails_what_was_running_and_sweeps_what_nothing_needs(tmp_path):
-    async def script(_frame):
+    async def script(_frame, _folder):
         return []
 
     async def first(world):

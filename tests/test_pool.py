@@ -172,7 +172,7 @@ def test_after_closing_there_are_no_processes_and_no_new_workers():
 def test_a_zygote_that_cannot_start_is_a_problem():
     async def scenario(pool):
         with pytest.raises(InternalError, match="did not start"):
-            await pool.zygote("no-such-role")
-        assert pool.states() == {"no-such-role": "failed"}
+            await pool.zygote("no-such-zygote")
+        assert pool.states() == {"no-such-zygote": "failed"}
 
     with_pool(scenario)

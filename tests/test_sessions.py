@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,19 @@ async def echo(frame: Frame):
 def run(scenario, script=echo, limits=Limits(loaded_sessions=2, infer_s=0.2)):  # noqa: B008
     async def inner():
         pool = FakePool(script)
-        sessions = Sessions(pool, limits)  # type: ignore[arg-type]
-        try:
-            return await scenario(sessions, pool)
-        finally:
-            await sessions.close()
+        with tempfile.TemporaryDirectory() as scratch:
+            sessions = Sessions(pool, limits, Path(scratch))  # type: ignore[arg-type]
+            try:
+                await scenario(sessions, pool)
+            finally:
+                await sessions.close()
+            assert list(Path(scratch).iterdir()) == []
 
-    return asyncio.run(inner())
+    asyncio.run(inner())
 
 
 def library() -> Path:
-    return Path("/library")
+    return Path(__file__)
 
 
 def test_an_artifact_is_loaded_once_for_many_callers():

@@ -58,6 +58,7 @@ async def get_health(request: Request, services: ServicesDep) -> Response:
             "zygotes": zygotes,
             "compilations": services.compilations.counts(),
             "sessions": services.sessions.loaded(),
+            "sandbox": services.sandbox,
             "limits": services.settings.limits.to_json(),
         }
     )

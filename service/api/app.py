@@ -13,13 +13,14 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, compile, infer, ir, problems
+from service.api import about, compile, infer, inspect, ir, problems
 from service.api.openapi import complete
 from service.api.state import Services
 from service.compilations import Compilations
 from service.errors import Problem
+from service.inspections import Inspections
 from service.journal import Journal
-from service.pool import Pool
+from service.pool import Pool, probe_sandbox
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store import Store, open_store
@@ -64,7 +65,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         docs_url=None,
     )
     problems.install(app)
-    for module in (compile, ir, infer, about):
+    for module in (compile, inspect, ir, infer, about):
         app.include_router(module.router)
 
     def openapi() -> dict[str, Any]:
@@ -79,10 +80,12 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> AsyncIterator[None]:
     data = data or open_data(settings.data)
-    pool = Pool()
+    pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
     compilations = Compilations(data.journal, data.store, pool, settings.limits)
-    sessions = Sessions(pool, settings.limits)
-    app.state.services = Services(settings, data.store, pool, compilations, sessions)
+    sessions = Sessions(pool, settings.limits, data.store.scratch)
+    inspections = Inspections(pool, settings.limits, data.store.scratch)
+    sandbox = await probe_sandbox()
+    app.state.services = Services(settings, data.store, pool, compilations, sessions, inspections, sandbox)
     starting: list[asyncio.Task[None]] = []
     try:
         compilations.recover()

@@ -27,11 +27,11 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
-from service.nouns import Compilation, Model, ModelFormat, Recipe, State, Target, TensorSpec, Verify
+from service.nouns import Compilation, Model, Recipe, State, Target, TensorSpec, Verify
 
 router = APIRouter(tags=["compile"])
 
-_MULTIPART: JsonObject = {
+MULTIPART: JsonObject = {
     "requestBody": {
         "required": True,
         "content": {
@@ -40,7 +40,11 @@ _MULTIPART: JsonObject = {
                     "type": "object",
                     "required": ["model"],
                     "properties": {
-                        "model": {"type": "string", "format": "binary", "description": "A .pt2 of torch.export.save."},
+                        "model": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "A .pt2, TorchScript or FX file.",
+                        },
                         "request": {"$ref": "#/components/schemas/CompileRequest"},
                         "inputs": {
                             "type": "string",
@@ -64,7 +68,7 @@ PreferHeader = Annotated[
     "/compile",
     response_model=CompilationView,
     status_code=201,
-    openapi_extra=_MULTIPART,
+    openapi_extra=MULTIPART,
     responses={
         200: {"model": CompilationView, "description": "The same request succeeded before; nothing was run."},
         202: {"model": CompilationView, "description": "Not ended yet; see the Location header."},
@@ -105,8 +109,8 @@ def _answer(compilation: Compilation, created: bool) -> Response:
 
 async def _check(parts: dict[str, Part], services: Services) -> CompilationRequest:
     model = parts["model"]
-    recognised = await asyncio.to_thread(formats.recognise, model.file)
     fields = parse_request(parts["request"].file.read_bytes()) if "request" in parts else CompileRequest()
+    recognised = await asyncio.to_thread(formats.recognise, model.file, fields.format)
     if "request" in parts:
         parts["request"].file.unlink()
     examples = parts.get("inputs")
@@ -119,7 +123,7 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
     if fields.inputs is not None:
         declared = tuple(TensorSpec(spec.name, tuple(spec.shape), spec.dtype) for spec in fields.inputs)
     return CompilationRequest(
-        Model(model.sha256, ModelFormat(recognised), model.bytes, model.filename),
+        Model(model.sha256, recognised, model.bytes, model.filename),
         model.file,
         recipe,
         Verify(fields.verify),

@@ -36,7 +36,7 @@ class TargetRequest(_Request):
 class CompileRequest(_Request):
     """The `request` part of POST /compile. Everything has a default."""
 
-    format: Literal["auto", "exported_program"] = "auto"
+    format: Literal["auto", "exported_program", "torchscript", "fx"] = "auto"
     inputs: list[InputRequest] | None = Field(default=None, max_length=4096)
     passes: Any = Field(
         default=None,
@@ -132,6 +132,45 @@ class CompilationView(BaseModel):
     problem: ProblemView | None
 
 
+class ParametersView(BaseModel):
+    """Weights and constants: number of values, and their bytes."""
+
+    count: int
+    bytes: int
+
+
+class OperatorCountView(BaseModel):
+    name: str
+    count: int
+
+
+class UnsupportedView(BaseModel):
+    """An operator that cannot be compiled: its uses, the place of the first in the user's model, and what to do."""
+
+    operator: str
+    count: int
+    module_path: str | None
+    source_line: str | None
+    hint: str
+
+
+class InspectionView(BaseModel):
+    """What a model is. `signature` and `parameters` are null when its operators cannot even be loaded."""
+
+    format: str
+    signature: SignatureView | None
+    parameters: ParametersView | None
+    operators: list[OperatorCountView]
+    unsupported: list[UnsupportedView]
+
+
+class OperatorsView(BaseModel):
+    """Operators by full name: compiled as they are, and written by PyTorch with others first."""
+
+    supported: list[str]
+    decomposed: list[str]
+
+
 class CompilationsView(BaseModel):
     compilations: list[CompilationView]
 
@@ -218,4 +257,5 @@ class HealthView(BaseModel):
     zygotes: dict[str, str]
     compilations: dict[str, int]
     sessions: int
+    sandbox: dict[str, dict[str, str]] = Field(description="By role of worker: each layer, `on` or why not.")
     limits: dict[str, float]

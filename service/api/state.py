@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.compilations import Compilations
+from service.inspections import Inspections
 from service.pool import Pool
 from service.sessions import Sessions
 from service.settings import Settings
@@ -16,13 +17,15 @@ from service.store import Store
 
 @dataclass(frozen=True)
 class Services:
-    """The parts of a running server."""
+    """The parts of a running server; `sandbox` has the state of each layer by the role of worker."""
 
     settings: Settings
     store: Store
     pool: Pool
     compilations: Compilations
     sessions: Sessions
+    inspections: Inspections
+    sandbox: dict[str, dict[str, str]]
 
 
 def _services(request: Request) -> Services:

@@ -10,6 +10,9 @@ from typing import Any
 
 import tvm
 from tvm import IRModule, relax, te, tirx, topi
+from tvm.ir import Constant
+
+from service.compiler.pointwise import broadcast_read, broadcast_shape
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,128 @@ def _extremum(better: Callable[[Any, Any], Any], of_integers: Callable[..., Any]
     return rule
 
 
+def _subtract(a: Any, b: Any) -> Any:
+    # Of floats not as a - b: TVM's simplifier takes x - x for 0, also where x is infinite or NaN.
+    if "float" not in str(a.dtype):
+        return topi.subtract(a, b)
+    return topi.add(a, topi.multiply(b, tirx.const(-1, a.dtype))) if _is_scalar(b) else _minus(a, b)
+
+
+def _is_scalar(x: Any) -> bool:
+    return not hasattr(x, "shape")
+
+
+def _minus(a: Any, b: Any) -> Any:
+    shape = broadcast_shape([a.shape, b.shape])
+    minus_one = tirx.const(-1, a.dtype)
+
+    def difference(*i: Any) -> Any:
+        return broadcast_read(a, i) + broadcast_read(b, i) * minus_one
+
+    return te.compute(shape, difference, name="T_subtract")
+
+
+def _equality(negated: bool, plain: Callable[..., Any]) -> Rule:
+    """Equal or not, where NaN equals nothing; the simplifier takes x == x for True."""
+
+    def compute(a: Any, b: Any) -> Any:
+        if "float" not in str(a.dtype):
+            return plain(a, b)
+
+        def compare(*i: Any) -> Any:
+            x, y = broadcast_read(a, i), broadcast_read(b, i)
+            # LLVM gets an ordered comparison also for `!=`, which is False where an operand is NaN.
+            unordered = tirx.Or(tirx.isnan(x), tirx.isnan(y))
+            return tirx.Select(unordered, tirx.const(negated, "bool"), x != y if negated else x == y)
+
+        return te.compute(broadcast_shape([a.shape, b.shape]), compare, name="T_not_equal" if negated else "T_equal")
+
+    return _binary(compute)
+
+
+def _layer_norm(call: Any) -> TensorExpression | None:
+    """By the mean of squared deviations: E[x²] - E[x]² loses all digits where the mean is large."""
+    if not all(_is_float(argument) for argument in call.args):
+        return None
+    rank = call.args[0].ty.ndim
+    axes = [int(axis) % rank for axis in call.attrs.axes]
+
+    def compute(x: Any, scale: Any, shift: Any) -> Any:
+        kept = [axis for axis in range(rank) if axis not in axes]
+        normal = _normalised(x, axes, kept, float(call.attrs.epsilon))
+
+        def affine(*i: Any) -> Any:
+            at = [i[axis] for axis in axes]
+            return normal(*i) * scale(*at) + shift(*at)
+
+        return te.compute(x.shape, affine, name="layer_norm")
+
+    return TensorExpression(compute, tuple(call.args))
+
+
+def _normalised(x: Any, axes: list[int], kept: list[int], epsilon: float) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`."""
+    count: Any = tirx.const(1, "int64")
+    for axis in axes:
+        count = count * x.shape[axis]
+    count = tirx.Cast(x.dtype, count)
+    shape = [x.shape[axis] for axis in kept]
+
+    def fold(term: Callable[..., Any], name: str) -> Any:
+        reduce_axes = {axis: te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in axes}
+
+        def body(*i: Any) -> Any:
+            outer = dict(zip(kept, i, strict=True))
+            index = [reduce_axes.get(axis, outer.get(axis)) for axis in range(len(x.shape))]
+            return te.sum(term(index, i), axis=list(reduce_axes.values()))
+
+        return te.compute(shape, body, name=name)
+
+    total = fold(lambda index, _: x(*index), "total")
+    mean = te.compute(shape, lambda *i: total(*i) / count, name="mean")
+    squares = fold(lambda index, i: (x(*index) - mean(*i)) * (x(*index) - mean(*i)), "squares")
+    spread = tirx.const(epsilon, x.dtype)
+    scale = te.compute(shape, lambda *i: tirx.const(1, x.dtype) / tirx.sqrt(squares(*i) / count + spread), name="rstd")
+
+    def normal(*i: Any) -> Any:
+        at = [i[axis] for axis in kept]
+        return (x(*i) - mean(*at)) * scale(*at)
+
+    return te.compute(x.shape, normal, name="normal")
+
+
+def _group_norm(call: Any) -> TensorExpression | None:
+    """As layer_norm, over the channels of a group and the axes after them."""
+    if not all(_is_float(argument) for argument in call.args) or int(call.attrs.channel_axis) != 1:
+        return None
+    groups, rank = int(call.attrs.num_groups), call.args[0].ty.ndim
+
+    def compute(x: Any, scale: Any, shift: Any) -> Any:
+        own = tirx.floordiv(x.shape[1], groups)
+        split = te.compute(
+            [x.shape[0], groups, own, *x.shape[2:]], lambda n, g, c, *i: x(n, g * own + c, *i), name="grouped"
+        )
+        normal = _normalised(split, list(range(2, rank + 1)), [0, 1], float(call.attrs.epsilon))
+
+        def affine(n: Any, c: Any, *i: Any) -> Any:
+            return normal(n, tirx.floordiv(c, own), tirx.floormod(c, own), *i) * scale(c) + shift(c)
+
+        return te.compute(x.shape, affine, name="group_norm")
+
+    return TensorExpression(compute, tuple(call.args))
+
+
+def _is_zero(expr: Any) -> bool:
+    """Whether `expr` is a constant without dimensions that is 0."""
+    return isinstance(expr, Constant) and not expr.ty.shape and not expr.value.numpy().any()
+
+
+def _unless_zero(compute: Callable[..., Any]) -> Rule:
+    """For operators whose rule by TVM inlines a constant 0, of which the simplifier makes x * 0 = 0 and x + 0 = x."""
+    rule = _float_binary(compute)
+    return lambda call: rule(call) if any(_is_zero(operand) for operand in call.args) else None
+
+
 OPERATORS: dict[str, Rule] = {
     "relax.matmul": _matmul,
     "relax.permute_dims": _permute_dims,
@@ -137,9 +262,13 @@ OPERATORS: dict[str, Rule] = {
     "relax.nn.softmax": _softmax,
     "relax.ewise_fma": _ewise_fma,
     "relax.add": _binary(topi.add),
-    "relax.subtract": _binary(topi.subtract),
+    "relax.subtract": _binary(_subtract),
     "relax.multiply": _binary(topi.multiply),
     "relax.divide": _float_binary(topi.divide),
+    "relax.equal": _equality(negated=False, plain=topi.equal),
+    "relax.not_equal": _equality(negated=True, plain=topi.not_equal),
+    "relax.nn.layer_norm": _layer_norm,
+    "relax.nn.group_norm": _group_norm,
     "relax.maximum": _extremum(lambda x, y: x > y, topi.maximum),
     "relax.minimum": _extremum(lambda x, y: x < y, topi.minimum),
     "relax.nn.relu": _elementwise(_relu),
@@ -152,25 +281,43 @@ OPERATORS: dict[str, Rule] = {
     "relax.negative": _elementwise(topi.negative),
 }
 
-# TVM's legalizer has no rule for the first, and loses NaN in the others.
-_LEGALIZER_AMENDMENTS = ("relax.ewise_fma", "relax.nn.relu", "relax.maximum", "relax.minimum")
+# What TVM's legalizer has no rule for, or a rule that is not IEEE arithmetic or loses digits.
+_AMENDMENTS: dict[str, Rule] = {
+    **{
+        name: OPERATORS[name]
+        for name in (
+            "relax.ewise_fma",
+            "relax.nn.relu",
+            "relax.maximum",
+            "relax.minimum",
+            "relax.equal",
+            "relax.not_equal",
+            "relax.nn.layer_norm",
+            "relax.nn.group_norm",
+        )
+    },
+    "relax.subtract": _float_binary(_subtract),
+    "relax.add": _unless_zero(topi.add),
+    "relax.multiply": _unless_zero(topi.multiply),
+    "relax.divide": _unless_zero(topi.divide),
+}
 
 
 def legalize(mod: IRModule) -> IRModule:
     """TVM's legalizer with the rules of the operator map for what it lacks or gets wrong. Raises what tvm raises."""
-    return relax.transform.LegalizeOps({name: _legalizer_rule(name) for name in _LEGALIZER_AMENDMENTS})(mod)
+    return relax.transform.LegalizeOps({name: _legalizer_rule(name) for name in _AMENDMENTS})(mod)
 
 
 def has_legalizer_rule(operator: Any) -> bool:
     """Whether `legalize` lowers calls of this Relax operator."""
-    return operator.name in _LEGALIZER_AMENDMENTS or operator.get_attr("FLegalize") is not None
+    return operator.name in _AMENDMENTS or operator.get_attr("FLegalize") is not None
 
 
 def _legalizer_rule(name: str) -> Callable[[Any, Any], Any]:
     fallback = tvm.ir.Op.get(name).get_attr("FLegalize")
 
     def rule(builder: Any, call: Any) -> Any:
-        expression = OPERATORS[name](call)
+        expression = _AMENDMENTS[name](call)
         if expression is None:
             return call if fallback is None else fallback(builder, call)
         return lower(builder, call, expression)

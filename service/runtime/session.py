@@ -70,6 +70,9 @@ def _tensor(value: Array) -> Any:
     if value.size == 0:
         # Numpy gives an empty view any address, which from_dlpack refuses.
         return tvm.runtime.empty(value.shape, str(value.dtype))
+    if value.dtype.kind == "V":
+        # DLPack has no bfloat16 of numpy's.
+        return tvm.runtime.empty(value.shape, str(value.dtype)).copyfrom(np.ascontiguousarray(value))
     return tvm.runtime.from_dlpack(aligned_copy(value))
 
 

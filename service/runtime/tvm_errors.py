@@ -28,4 +28,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` is an allocation that failed: Python's, C++'s or torch's."""
     text = str(error)
     signs = ("std::bad_alloc", "DefaultCPUAllocator", "can't allocate memory", "Cannot allocate memory")
-    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+    # The last is what CPython says when an extension had no memory left even for its exception.
+    no_exception = isinstance(error, SystemError) and "without exception set" in text
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs) or no_exception

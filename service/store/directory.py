@@ -69,7 +69,8 @@ class DirectoryStore:
             target.parent.mkdir(exist_ok=True, mode=0o700)
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-            file.chmod(0o400)
+            # Readable for the users that workers run as; the folder above keeps everybody else out.
+            file.chmod(0o444)
             file.rename(target)
             _sync_directory(target.parent)
             _sync_directory(self._objects)

@@ -4,53 +4,80 @@ from __future__ import annotations
 
 import socket
 import warnings
+from pathlib import Path
 
 import torch
 
+from service.compiler import corrections
 from service.compiler.compile import compile_model
 from service.compiler.importers import find_importer
+from service.compiler.inspecting import decomposable_operators, inspect_model, supported_operators
 from service.compiler.recipes import load_catalogue
 from service.compiler.target import toolchain
-from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem
+from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem, problem_from_json
 from service.nouns import CompileJob, ModelFormat
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
 
 torch.set_num_threads(1)
 # Raised by torch's own code for each model; the operator who reads the log can do nothing about it.
 warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
+warnings.filterwarnings("ignore", message=r"`torch\.jit", category=DeprecationWarning)
 
 
 def announcement() -> JsonObject:
-    """What the web process must know: the Catalogue, and what the id of a Compilation depends on."""
+    """What the web process must know: the Catalogue, the operators, what the id of a Compilation depends on."""
+    # Imported here, once: a worker would pay for it each time, and its sandbox does not let it read our folder.
     for model_format in ModelFormat:
-        find_importer(model_format)  # imported here, once, and not again in each worker
-    return {"catalogue": load_catalogue().to_json(), "toolchain": toolchain()}
+        find_importer(model_format)
+    corrections.converters()
+    corrections.decompositions()
+    corrections.kept()
+    operators = {"supported": supported_operators(), "decomposed": decomposable_operators()}
+    return {"catalogue": load_catalogue().to_json(), "toolchain": toolchain(), "operators": operators}
 
 
 def work(peer: socket.socket) -> None:
-    """Receives one job, sends its events, and returns."""
+    """Receives one job, to compile or (``"op": "inspect"``) to look at, sends its events, and returns."""
     frame = receive_frame(peer, FrameLimits())
     if frame is None:
         return
     job = CompileJob.from_json(frame.body["job"])
+    try:
+        if frame.body.get("op") == "inspect":
+            send_frame(peer, Frame({"event": "inspected", "report": inspect_model(job)}))
+        else:
+            _compile(peer, job)
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except BaseException as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
+        send_frame(peer, Frame({"event": "failed", "problem": _problem(error, job).to_json()}))
 
-    def emit(body: JsonObject, blobs: tuple[bytes, ...] = ()) -> None:
+
+def _compile(peer: socket.socket, job: CompileJob) -> None:
+    def emit(body: JsonObject, blobs: tuple[bytes, ...]) -> None:
         send_frame(peer, Frame(body, blobs))
 
-    try:
-        compile_model(job, emit)
-    except Problem as problem:
-        send_frame(peer, Frame({"event": "failed", "problem": problem.to_json()}))
-    except MemoryError:
+    def link(output: str, objects: list[str]) -> None:
+        # This process may start no other: the web process lends one that may.
+        names = [Path(name).name for name in objects]
+        send_frame(peer, Frame({"event": "link", "objects": names, "output": Path(output).name}))
+        answer = receive_frame(peer, FrameLimits())
+        if answer is None:
+            raise BrokenPipeError
+        if answer.body["event"] == "failed":
+            raise problem_from_json(answer.body["problem"])
+
+    compile_model(job, emit, link)
+
+
+def _problem(error: BaseException, job: CompileJob) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, MemoryError):
         limit = job.limits.compile_memory_bytes
-        excess = MemoryLimitExceeded(
+        return MemoryLimitExceeded(
             f"The compilation needed more than {limit >> 20} MiB of memory. Send a smaller model or batch, "
             "or let the operator raise RELAXD_COMPILE_MEMORY_BYTES.",
             limit_bytes=limit,
         )
-        send_frame(peer, Frame({"event": "failed", "problem": excess.to_json()}))
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
-        unforeseen = InternalError(f"The compile worker met an unforeseen {type(error).__name__}: {str(error)[:500]}")
-        send_frame(peer, Frame({"event": "failed", "problem": unforeseen.to_json()}))
+    return InternalError(f"The compile worker met an unforeseen {type(error).__name__}: {str(error)[:500]}")

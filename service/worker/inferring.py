@@ -6,14 +6,9 @@ import socket
 
 import numpy as np
 
-from service.errors import InternalError, JsonObject, Problem
+from service.errors import InternalError, Problem
 from service.runtime.session import Session
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
-
-
-def announcement() -> JsonObject:
-    """Nothing beyond being ready."""
-    return {}
 
 
 def work(peer: socket.socket) -> None:

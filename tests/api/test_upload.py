@@ -24,7 +24,6 @@ def zip_of(files: dict[str, bytes]) -> bytes:
 FOREIGN = {
     "pickle": (pickle.dumps({"weight": 1}), "a pickle file"),
     "state_dict": (zip_of({"m/data.pkl": b"", "m/version": b"3"}), "torch.save"),
-    "torchscript": (zip_of({"m/code/__torch__.py": b"", "m/constants.pkl": b"", "m/data.pkl": b""}), "TorchScript"),
     "package": (zip_of({"m/.data/version": b""}), "torch.package"),
     "onnx": (b"\x08\x07\x12\x07pytorch" + bytes(50), "ONNX"),
     "safetensors": ((64).to_bytes(8, "little") + b'{"a":{}}' + bytes(60), "safetensors"),
@@ -44,6 +43,28 @@ def test_a_foreign_file_is_recognised_and_the_way_to_a_pt2_is_shown(server, name
     assert answer.json()["type"] == "/problems/unsupported-format"
     assert kind in answer.json()["detail"]
     assert "torch.export.export(" in answer.json()["detail"]
+
+
+def test_the_lines_of_python_come_one_by_one_too(server):
+    problem = server.compile(FOREIGN["state_dict"][0]).json()
+    assert problem["found"] == "state_dict"
+    assert problem["python"][0] == "import torch"
+    assert "model.load_state_dict(" in problem["python"][2]
+    assert problem["python"][-1] == "torch.export.save(program, 'model.pt2')"
+
+
+def test_a_torchscript_archive_without_a_model_is_damaged(server):
+    files = {"m/code/__torch__.py": b"", "m/constants.pkl": b"", "m/data.pkl": b"", "m/version": b"3"}
+    answer = server.compile(zip_of(files))
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/damaged-model")
+
+
+@pytest.mark.parametrize("wanted", ["torchscript", "fx"])
+def test_a_format_that_the_file_has_not_is_refused(server, model_file, wanted):
+    answer = server.compile(model_file("mlp"), {"format": wanted})
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-field")
+    assert answer.json()["field"] == "format"
+    assert answer.json()["found"] == "exported_program"
 
 
 def test_an_empty_file_is_refused(server):

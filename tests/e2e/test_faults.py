@@ -229,7 +229,7 @@ def test_a_wrong_setting_is_named(tmp_path, variable, words):
 
 def test_nothing_is_left_open_after_many_compiles_and_failures(new_server, model_file):
     server = new_server()
-    good, bad = model_file("fma"), model_file("cumulative")
+    good, bad = model_file("fma"), model_file("cholesky")
     server.compile(good)
     server.compile(bad)
 

@@ -39,7 +39,13 @@ class Importer(Protocol):
     def import_model(self, job: CompileJob) -> ImportedModel:
         """Reads the file at `job.model_path`.
 
-        Raises DamagedModel, ImportFailed, SignatureMismatch, InvalidInputsFile.
+        Raises DamagedModel, UnsafeModel, ImportFailed, SignatureMismatch, InvalidInputsFile.
+        """
+
+    def load_program(self, job: CompileJob) -> Any:
+        """The torch.export.ExportedProgram that the file is or becomes, before anything of it is refused.
+
+        Raises as `import_model`.
         """
 
 

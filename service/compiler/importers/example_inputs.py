@@ -73,7 +73,7 @@ def _mismatch(reason: str, field: str) -> SignatureMismatch:
 
 def read_inputs_file(path: str, signature: Signature) -> list[Array]:
     """The arrays of an ``.npz`` in the Signature's order. Raises InvalidInputsFile, SignatureMismatch."""
-    arrays = _read(path)
+    arrays = read_arrays(path)
     expected = {spec.name: spec for spec in signature.inputs}
     for name in arrays:
         if name not in expected:
@@ -86,7 +86,8 @@ def read_inputs_file(path: str, signature: Signature) -> list[Array]:
     return [arrays[spec.name] for spec in signature.inputs]
 
 
-def _read(path: str) -> dict[str, Array]:
+def read_arrays(path: str) -> dict[str, Array]:
+    """The arrays of an ``.npz`` by name, without unpickling. Raises InvalidInputsFile."""
     try:
         with zipfile.ZipFile(path):
             pass

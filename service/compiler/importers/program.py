@@ -13,12 +13,15 @@ import torch._functorch.aot_autograd
 import torch.fx.experimental.proxy_tensor
 import torch.utils._pytree as pytree
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
-from tvm.relax.frontend.torch import from_exported_program
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from service.compiler import corrections
+from service.compiler.constants import array_of, tensor_of
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
 from service.compiler.importers.example_inputs import read_inputs_file, reconcile_declared
+from service.compiler.readers.operator_uses import Use, unsupported_list
+from service.compiler.site import Site, operator_name
+from service.compiler.translation import Translation, is_foldable
 from service.errors import ImportFailed
 from service.nouns import CompileJob, Dim, Signature, TensorSpec
 from service.runtime.session import Array
@@ -31,10 +34,10 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
 
     Raises ImportFailed, SignatureMismatch, InvalidInputsFile.
     """
-    with boundary(ImportFailed, "PyTorch could not decompose the model", job.limits, step=0):
-        decomposed = program.run_decompositions()
+    decomposed = decompose(program, job)
     # Only the decomposed form names what is changed: before, `add_` is an operator like any other.
     _refuse_state(decomposed)
+    _refuse_layouts(decomposed)
     specs = _user_input_specs(program)
     signature = reconcile_declared(_signature(program, specs), job.inputs)
     reference = EagerReference(program)
@@ -42,11 +45,40 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
         examples = read_inputs_file(job.inputs_path, signature)
     else:
         examples = reference.example_inputs() or _random_inputs(signature)
-    with boundary(ImportFailed, "TVM could not import the model", job.limits, step=0):
-        notes = _normalise(decomposed)
+    with boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
+        notes = _drop_constants(decomposed)
         _refuse_operators(decomposed)
-        module = from_exported_program(decomposed, keep_params_as_input=False, run_ep_decomposition=False)
+        module = Translation(decomposed, corrections.converters()).run()
     return ImportedModel(module, signature, examples, reference, notes)
+
+
+def decompose(program: torch.export.ExportedProgram, job: CompileJob) -> torch.export.ExportedProgram:
+    """The program in the operators that are converted, as far as PyTorch can write it so. Raises ImportFailed."""
+    with boundary(ImportFailed, "PyTorch could not decompose the model", job.limits, step=0):
+        return program.run_decompositions(_decompositions())
+
+
+def signature_of(program: torch.export.ExportedProgram, job: CompileJob) -> Signature:
+    """The program's Signature with the names that the request gives. Raises ImportFailed, SignatureMismatch."""
+    return reconcile_declared(_signature(program, _user_input_specs(program)), job.inputs)
+
+
+def unsupported_sites(program: torch.export.ExportedProgram) -> list[Site]:
+    """Every call in a decomposed program that cannot be compiled: unknown operators and those that draw numbers."""
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    return [Site.of(node) for node in nodes if _is_random(node.target) or not _is_supported(node)]
+
+
+def _decompositions() -> Any:
+    """PyTorch's decompositions into core operators, but for what `corrections/` keeps whole or replaces."""
+    table = torch.export.default_decompositions()
+    for operator in list(table):
+        if str(operator) in corrections.kept():
+            del table[operator]
+    for name, rule in corrections.decompositions().items():
+        _, operator, overload = name.split(".")
+        table[getattr(getattr(torch.ops.aten, operator), overload)] = rule
+    return table
 
 
 class EagerReference:
@@ -59,7 +91,7 @@ class EagerReference:
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """Implements `Reference.run`; the tensors are copies, so the model cannot change `inputs`."""
-        tensors = iter([torch.from_numpy(np.array(value)) for value in inputs])
+        tensors = iter([tensor_of(value) for value in inputs])
         leaves = [
             next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
             for spec in self._program.graph_signature.input_specs
@@ -69,7 +101,7 @@ class EagerReference:
         with torch.no_grad():
             result = self._module(*args, **kwargs)
         outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        return [output.detach().resolve_conj().resolve_neg().contiguous().numpy() for output in outputs]
+        return [array_of(output) for output in outputs]
 
     def example_inputs(self) -> list[Array] | None:
         """The archive's example inputs in the Signature's order, or None when it has none."""
@@ -77,8 +109,7 @@ class EagerReference:
             return None
         args, kwargs = self._program.example_inputs
         flat = self._program._get_flat_args_with_check(args, kwargs)[0]
-        tensors = [leaf.detach() for leaf in flat if isinstance(leaf, torch.Tensor)]
-        return [np.array(tensor.contiguous().numpy()) for tensor in tensors]
+        return [array_of(leaf) for leaf in flat if isinstance(leaf, torch.Tensor)]
 
     def resized(self, inputs: list[Array]) -> list[tuple[int, ...]] | None:
         """Implements `Reference.resized`: every symbol that is a dimension by itself grows or shrinks by one."""
@@ -185,6 +216,22 @@ def _refuse_state(program: torch.export.ExportedProgram) -> None:
             )
 
 
+def _refuse_layouts(program: torch.export.ExportedProgram) -> None:
+    """Raises ImportFailed naming a parameter or buffer that is sparse, quantised or complex."""
+    stored = {**program.state_dict, **program.constants}
+    for name, tensor in stored.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ImportFailed(f"The model holds {name!r}, which is no tensor but {type(tensor).__name__}.", step=0)
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
+            kind = "quantised" if tensor.is_quantized else str(tensor.layout if not tensor.is_complex() else tensor.dtype)
+            raise ImportFailed(
+                f"The tensor {name!r} of the model is {kind}; only dense real tensors can be compiled. "
+                "Call `.to_dense()` on it before exporting.",
+                step=0,
+                buffers=[name],
+            )
+
+
 def _refuse_operators(program: torch.export.ExportedProgram) -> None:
     """Raises ImportFailed naming every operator that draws random numbers or that TVM cannot convert."""
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
@@ -196,31 +243,49 @@ def _refuse_operators(program: torch.export.ExportedProgram) -> None:
             step=0,
             operators=sorted(random),
         )
-    known = ExportedProgramImporter().convert_map
-    unknown = sorted({str(node.target) for node in nodes if node.target.__name__ not in known})
+    unknown = [Site.of(node) for node in _converted(program, nodes) if not _is_supported(node)]
     if unknown:
-        raise ImportFailed(
-            f"TVM has no conversion for {', '.join(unknown)}. Replace these operators in the model by others.",
-            step=0,
-            operators=unknown,
-        )
+        raise ImportFailed(_unsupported_sentence(unknown), step=0, **_unsupported(unknown))
+
+
+def _converted(program: torch.export.ExportedProgram, nodes: list[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Without the nodes that PyTorch computes once and for all, and with those of branches."""
+    stored = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)}
+    constants = {node for node in program.graph.nodes if node.op == "placeholder" and node.name in stored}
+    left = []
+    for node in nodes:
+        if is_foldable(node, constants):
+            constants.add(node)
+        else:
+            left.append(node)
+    for module in program.graph_module.modules():
+        if module is not program.graph_module and isinstance(module, torch.fx.GraphModule):
+            left += [node for node in module.graph.nodes if node.op == "call_function"]
+    return left
+
+
+def _is_supported(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    on_sizes = isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float | bool)
+    return on_sizes or operator_name(node.target) in corrections.converters()
+
+
+def _unsupported(sites: list[Site]) -> dict[str, Any]:
+    """Every unsupported operator with its count and its places, for the Problem."""
+    counted = unsupported_list(Use(site.operator, site.module, site.source) for site in sites)
+    for entry in counted:
+        entry["places"] = [site.to_json() for site in sites if site.operator == entry["operator"]][:10]
+    return {"operators": sorted(entry["operator"] for entry in counted), "unsupported": counted}
+
+
+def _unsupported_sentence(sites: list[Site]) -> str:
+    counts = {site.operator: sum(other.operator == site.operator for other in sites) for site in sites}
+    listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
+    return f"These operators cannot be compiled: {listed}. The first stands at {sites[0]}. Replace them by others."
 
 
 def _is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-
-
-def _normalise(program: torch.export.ExportedProgram) -> tuple[str, ...]:
-    """Rewrites in place what TVM's importer gets wrong or cannot take; gives remarks on what is left out."""
-    notes = _drop_constants(program)
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.select.int):
-        source, axis, index = node.args
-        size = source.meta["val"].shape[axis]
-        # TVM makes a negative index a read before the tensor.
-        if isinstance(index, int) and index < 0 and isinstance(size, int):
-            node.args = (source, axis, index + size)
-    program.graph_module.recompile()
-    return notes
 
 
 def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:

@@ -1,0 +1,129 @@
+"""Tensors from nothing, copies and conversions of dtype.
+
+TVM's importer makes `arange` and `full` of the wrong dtype where a number has another one, and casts to bool by
+truncation, so that 0.5 is False. What depends on constants alone is folded by PyTorch before it gets here; these are for
+sizes that are symbols.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from tvm import relax, te, tirx
+
+from service.compiler.translation import Arguments, Converter, Translation, dtype_name
+from service.errors import ImportFailed
+
+
+def full_of_size(t: Translation, size: Any, dtype: torch.dtype) -> Any:
+    """A size that is known only at run time, as a () tensor."""
+    return t.te(
+        lambda sizes: te.compute((), lambda: tirx.Cast(dtype_name(dtype), sizes[0]), name="size"),
+        relax.ShapeExpr([size]),
+        name="size",
+    )
+
+
+def _full(t: Translation, dims: list[Any], value: Any, dtype: torch.dtype) -> Any:
+    return t.emit(relax.op.full(relax.ShapeExpr(dims), t.tensor(value, dtype), dtype_name(dtype)))
+
+
+def _like(value: Any) -> Converter:
+    return lambda t, a: _full(t, t.dims(a.result), value, a.result.dtype)
+
+
+def _filled(t: Translation, a: Arguments) -> Any:
+    value = a.values.get("fill_value", a.values.get("value"))
+    return _full(t, t.dims(a.result), value, a.result.dtype)
+
+
+def _scalar_tensor(t: Translation, a: Arguments) -> Any:
+    return t.tensor(a.s, a.result.dtype)
+
+
+def _number(t: Translation, value: Any) -> Any:
+    """A bound of arange as an expression of TensorIR or a number."""
+    return t.dim(value) if isinstance(value, torch.fx.Node) else value
+
+
+def _arange(t: Translation, a: Arguments) -> Any:
+    start, step = _number(t, a.values.get("start", 0)), _number(t, a.values.get("step", 1))
+    dtype = a.result.dtype
+    if isinstance(start, float) or isinstance(step, float) or not dtype.is_floating_point and dtype is not torch.int64:
+        raise ImportFailed("arange over symbols is compiled for whole numbers only.", step=0)
+    name = dtype_name(dtype)
+    bounds = relax.ShapeExpr([tirx.const(each, "int64") if isinstance(each, int) else each for each in (start, step)])
+
+    def compute(shape: Any, first_and_step: Any) -> Any:
+        first, each = first_and_step
+        return te.compute(shape, lambda i: tirx.Cast(name, first + i * each), name="arange")
+
+    return t.te(compute, t.shape(a.result), bounds, name="arange")
+
+
+def _convert(t: Translation, a: Arguments) -> Any:
+    source = a.self if "self" in a.values else a.x
+    return t.tensor(source, a.result.dtype)
+
+
+def _same(t: Translation, a: Arguments) -> Any:
+    return t.tensor(a.node.args[0])
+
+
+def _copy(t: Translation, a: Arguments) -> Any:
+    return broadcast_to(t, t.tensor(a.src, a.result.dtype), a.result)
+
+
+def broadcast_to(t: Translation, expr: Any, like: Any) -> Any:
+    """`expr` in the shape of the fake tensor `like`."""
+    dims = t.dims(like)
+    if list(expr.ty.shape) == dims:
+        return expr
+    return t.emit(relax.op.broadcast_to(expr, relax.ShapeExpr(dims)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "aten.full.default": _filled,
+    "aten.full_like.default": _filled,
+    "aten.new_full.default": _filled,
+    "aten.fill.Scalar": _filled,
+    "aten.fill.Tensor": lambda t, a: broadcast_to(t, t.tensor(a.values["value"], a.result.dtype), a.result),
+    **{
+        f"aten.{name}.default": _like(value)
+        for name, value in (
+            ("zeros", 0),
+            ("ones", 1),
+            ("zeros_like", 0),
+            ("ones_like", 1),
+            ("new_zeros", 0),
+            ("new_ones", 1),
+        )
+    },
+    # What was never written has no right value; zeros give nothing away.
+    **{
+        f"aten.{name}": _like(0)
+        for name in (
+            "empty.memory_format",
+            "empty_like.default",
+            "new_empty.default",
+            "empty_permuted.default",
+            "new_empty_strided.default",
+            "empty_strided.default",
+        )
+    },
+    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.arange.default": _arange,
+    "aten.arange.start": _arange,
+    "aten.arange.start_step": _arange,
+    "aten._to_copy.default": _convert,
+    "prims.convert_element_type.default": lambda t, a: t.tensor(a.a, a.result.dtype),
+    "aten.clone.default": _same,
+    "aten.alias.default": _same,
+    "aten.detach.default": _same,
+    "aten.lift_fresh_copy.default": _same,
+    "aten.lift_fresh.default": _same,
+    "aten.contiguous.default": _same,
+    "aten.copy.default": _copy,
+}

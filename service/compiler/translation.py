@@ -1,0 +1,339 @@
+"""From a graph of ATen operators to a Relax function: one walk, whose converters are the files of `corrections/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._sympy import functions as torch_sympy
+from tvm import IRModule, relax, tirx
+from tvm.ir import Constant
+
+from service.compiler.constants import relax_constant
+from service.compiler.site import Site
+from service.errors import ImportFailed
+
+Converter = Callable[["Translation", "Arguments"], Any]
+
+_SYMPY: dict[Any, Callable[..., Any]] = {
+    torch_sympy.FloorDiv: tirx.floordiv,
+    torch_sympy.CleanDiv: tirx.floordiv,
+    torch_sympy.PythonMod: tirx.floormod,
+    torch_sympy.Mod: tirx.floormod,
+    torch_sympy.CeilDiv: lambda a, b: tirx.floordiv(a + b - 1, b),
+    torch_sympy.Max: tirx.max,
+    torch_sympy.Min: tirx.min,
+}
+
+
+class Arguments:
+    """The arguments of one call by their names in the operator's schema, defaults filled in; `node` is the call."""
+
+    def __init__(self, node: torch.fx.Node) -> None:
+        self.node = node
+        target: Any = node.target
+        schema = getattr(target, "_schema", None)
+        if schema is None:
+            self.values: dict[str, Any] = dict(enumerate(node.args))  # type: ignore[arg-type]
+            return
+        self.values = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
+        self.values |= {arg.name: value for arg, value in zip(schema.arguments, node.args, strict=False)}
+        self.values |= node.kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def result(self) -> Any:
+        """What PyTorch says of the result: a fake tensor, or a sequence of them."""
+        return self.node.meta["val"]
+
+
+class Translation:
+    """One graph on its way into Relax.
+
+    Shapes and dtypes are PyTorch's own (`node.meta["val"]`), and each converted value is held against them: a
+    converter that gets one wrong makes the import fail, and never a wrong answer.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram, converters: dict[str, Converter]) -> None:
+        self.program = program
+        self.converters = converters
+        self.builder = relax.BlockBuilder()
+        self.symbols: dict[str, Any] = {}
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.constants: dict[torch.fx.Node, torch.Tensor] = {}
+        self.parameters: dict[torch.fx.Node, torch.Tensor] = {}
+        self.checks: list[tuple[Any, Site, str]] = []
+
+    # Reading the graph
+
+    def dim(self, size: Any) -> Any:
+        """A size of PyTorch's as an int or as an expression over the symbols of the function."""
+        if isinstance(size, torch.fx.Node):
+            size = size.meta["val"]
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        expression = size.node.expr
+        return int(expression) if expression.is_number else self._symbolic(expression)
+
+    def _symbolic(self, expression: Any) -> Any:
+        if isinstance(expression, sympy.Integer):
+            return tirx.const(int(expression), "int64")
+        if isinstance(expression, sympy.Symbol):
+            return self.symbols.setdefault(str(expression), tirx.Var(str(expression), "int64"))
+        parts = [self._symbolic(part) for part in expression.args]
+        if isinstance(expression, sympy.Add):
+            return sum(parts[1:], parts[0])
+        if isinstance(expression, sympy.Mul):
+            product = parts[0]
+            for part in parts[1:]:
+                product = product * part
+            return product
+        rule = _SYMPY.get(type(expression))
+        if isinstance(expression, sympy.Pow) and isinstance(expression.args[1], sympy.Integer):
+            power = parts[0]
+            for _ in range(int(expression.args[1]) - 1):
+                power = power * parts[0]
+            return power
+        if rule is None or len(parts) != 2:
+            raise ImportFailed(f"The size {expression} of the model is of a kind that cannot be compiled.", step=0)
+        return rule(*parts)
+
+    def dims(self, value: Any) -> list[Any]:
+        """The shape of a node, of a fake tensor, or of a list of sizes."""
+        if isinstance(value, torch.fx.Node):
+            value = value.meta["val"]
+        return [self.dim(size) for size in (value.shape if hasattr(value, "shape") else value)]
+
+    def shape(self, value: Any) -> Any:
+        """As `dims`, as an argument for `te`."""
+        return relax.ShapeExpr(self.dims(value))
+
+    def constant_of(self, argument: Any) -> torch.Tensor | None:
+        """The tensor that a node always has, where it is known now."""
+        return self.constants.get(argument) if isinstance(argument, torch.fx.Node) else None
+
+    def stored(self, argument: Any) -> torch.Tensor | None:
+        """The tensor of a parameter, a buffer or a folded node, also where it is large; None of what is computed."""
+        if not isinstance(argument, torch.fx.Node):
+            return None
+        return self.parameters.get(argument, self.constants.get(argument))
+
+    # Making Relax
+
+    def constant(self, tensor: torch.Tensor) -> Any:
+        """A tensor of PyTorch's in Relax."""
+        return relax_constant(tensor)
+
+    def item(self, pair: Any, index: int) -> Any:
+        """One part of a tuple."""
+        return self.emit(relax.TupleGetItem(pair, index))
+
+    def tensor(self, argument: Any, dtype: torch.dtype | None = None) -> Any:
+        """A node or a number as a tensor of Relax, of `dtype` where it is given."""
+        if not isinstance(argument, torch.fx.Node):
+            number = getattr(argument, "node", None)
+            if number is not None:
+                raise ImportFailed("A size of the model is used as a number before it is known.", step=0)
+            return relax_constant(torch.tensor(argument, dtype=dtype))
+        value = argument.meta["val"]
+        if isinstance(value, torch.SymInt | int | float | bool):
+            return self._number(argument, dtype or torch.int64)
+        expr = self.values[argument]
+        return expr if dtype is None or value.dtype == dtype else self.cast(expr, value.dtype, dtype)
+
+    def _number(self, node: torch.fx.Node, dtype: torch.dtype) -> Any:
+        value = node.meta["val"]
+        if not isinstance(value, torch.SymInt):
+            return relax_constant(torch.tensor(value, dtype=dtype))
+        size = self.dim(node)
+        if isinstance(size, int):
+            return relax_constant(torch.tensor(size, dtype=dtype))
+        from service.compiler.corrections.creation import full_of_size
+
+        return full_of_size(self, size, dtype)
+
+    def cast(self, expr: Any, source: torch.dtype, target: torch.dtype) -> Any:
+        """`expr` as PyTorch converts it: to bool, what is not zero is True, NaN included."""
+        if source == target:
+            return expr
+        if target is torch.bool:
+            if source in (torch.float16, torch.bfloat16):
+                expr, source = self.emit(relax.op.astype(expr, "float32")), torch.float32
+            zero = relax_constant(torch.zeros((), dtype=source))
+            return self.emit(relax.op.not_equal(expr, zero))
+        if source is torch.bool and target.is_floating_point and target is not torch.float32:
+            expr = self.emit(relax.op.astype(expr, "float32"))
+        if source.is_floating_point and not target.is_floating_point and target is not torch.int64:
+            # By way of int64, so that small integers wrap around as PyTorch's do.
+            expr = self.emit(relax.op.astype(expr, "int64"))
+        return self.emit(relax.op.astype(expr, dtype_name(target)))
+
+    def emit(self, expr: Any) -> Any:
+        """`expr` bound to a variable."""
+        return expr if isinstance(expr, relax.Var | Constant) else self.builder.emit(expr)
+
+    def te(self, compute: Callable[..., Any], *arguments: Any, name: str) -> Any:
+        """A call of a new TensorIR function; `compute` gets TE tensors for the tensors among `arguments`."""
+        return self.builder.emit_te(compute, *arguments, primfunc_name_hint=name)
+
+    def check(self, arguments: Arguments, condition: Any, message: str) -> None:
+        """Makes a run fail with `message`, naming the operator, where `condition`, a bool () tensor, is False."""
+        self.checks.append((condition, Site.of(arguments.node), message))
+
+    def branch(self, reference: torch.fx.Node, operands: Sequence[Any], taken: Any) -> list[Any]:
+        """The results of a subgraph; its checks count only where the () bool tensor `taken` is True."""
+        module = getattr(self.program.graph_module, str(reference.target))
+        inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+        for node, operand in zip(inputs, operands, strict=True):
+            self.values[node] = self.values.get(operand) if isinstance(operand, torch.fx.Node) else operand
+            node.meta.setdefault("val", operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand)
+        before = len(self.checks)
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                self.values[node] = self._convert(node)
+        skipped = self.emit(relax.op.logical_not(taken))
+        for index in range(before, len(self.checks)):
+            condition, site, message = self.checks[index]
+            self.checks[index] = (self.emit(relax.op.logical_or(condition, skipped)), site, message)
+        return [self.tensor(node) for node in module.graph.output_node().args[0]]
+
+    # Walking
+
+    def run(self) -> IRModule:
+        """The module. Raises ImportFailed."""
+        parameters = self._parameters()
+        attributes = self._bounds()
+        with self.builder.function("main", parameters, attrs=attributes, pure=True):
+            with self.builder.dataflow():
+                for node in self.program.graph.nodes:
+                    if node.op == "call_function":
+                        self.values[node] = self._convert(node)
+                outputs = [self.values[node] for node in self._output_nodes()]
+                result = self.builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+                conditions = [self.builder.emit_output(condition) for condition, _, _ in self.checks]
+            for condition, (_, site, message) in zip(conditions, self.checks, strict=True):
+                self.builder.emit(relax.op.assert_op(condition, format=f"{site}: {message}"))
+            self.builder.emit_func_output(result)
+        module = self.builder.get()
+        if self.checks:
+            main = module["main"]
+            module["main"] = relax.Function(main.params, main.body, main.ret_ty, False, main.attrs)
+        return module
+
+    def _parameters(self) -> list[Any]:
+        user_inputs = []
+        nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
+        for spec in self.program.graph_signature.input_specs:
+            node = nodes[spec.arg.name]
+            if spec.kind is InputKind.USER_INPUT:
+                value = node.meta["val"]
+                tensor_type = relax.TensorType(self.dims(value), dtype_name(value.dtype))
+                self.values[node] = relax.Var(node.name, tensor_type)
+                user_inputs.append(self.values[node])
+            else:
+                tensor = self._stored(spec)
+                self.values[node] = relax_constant(tensor)
+                kept = self.parameters if spec.kind is InputKind.PARAMETER else self.constants
+                kept[node] = tensor
+        return user_inputs
+
+    def _stored(self, spec: Any) -> torch.Tensor:
+        store = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
+        tensor: torch.Tensor = store[spec.target].detach()
+        return tensor
+
+    def _bounds(self) -> dict[str, Any]:
+        lower, upper = {}, {}
+        for symbol, bounds in self.program.range_constraints.items():
+            if str(symbol) in self.symbols:
+                lower[str(symbol)] = int(bounds.lower)
+                if bounds.upper.is_Integer:
+                    upper[str(symbol)] = int(bounds.upper)
+        attributes: dict[str, Any] = {"tir_var_lower_bound": lower} if lower else {}
+        return attributes | ({"tir_var_upper_bound": upper} if upper else {})
+
+    def _output_nodes(self) -> Sequence[Any]:
+        specs = self.program.graph_signature.output_specs
+        results = self.program.graph.output_node().args[0]
+        wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        return [node for node, spec in zip(results, specs, strict=True) if spec.kind in wanted]
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float | bool):
+            return None
+        folded = self._fold(node)
+        if folded is not None:
+            return folded
+        site = Site.of(node)
+        try:
+            converted = self.converters[site.operator](self, Arguments(node))
+        except ImportFailed as problem:
+            raise ImportFailed(
+                f"{site}: {problem.detail}", **{**problem.extensions, "operator": site.operator}
+            ) from None
+        _hold_against(value, converted, self, site)
+        return converted
+
+    def _fold(self, node: torch.fx.Node) -> Any:
+        if not is_foldable(node, self.constants):
+            return None
+        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda each: self.constants[each])
+        target: Any = node.target
+        with torch.no_grad():
+            tensor: torch.Tensor = target(*arguments[0], **arguments[1])
+        self.constants[node] = tensor
+        return relax_constant(tensor)
+
+
+def is_foldable(node: torch.fx.Node, constants: Collection[torch.fx.Node]) -> bool:
+    """Whether PyTorch itself computes `node` now: it depends on `constants` alone, and is small."""
+    value: Any = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return all(each in constants for each in node.all_input_nodes) and _is_small(value)
+
+
+FOLDED_ELEMENTS = 1 << 20
+
+
+def _is_small(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in value.shape) and value.numel() <= FOLDED_ELEMENTS
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Numpy's and TVM's name of a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _hold_against(value: Any, converted: Any, translation: Translation, site: Site) -> None:
+    """Raises ImportFailed where the dtype or the shape of a converted value is not PyTorch's."""
+    if isinstance(value, list | tuple):
+        for each, mine in zip(value, converted, strict=True):
+            _hold_against(each, mine, translation, site)
+        return
+    if value is None or converted is None:
+        return
+    mine = converted.ty
+    dims = translation.dims(value)
+    same = str(mine.dtype) == dtype_name(value.dtype) and mine.shape is not None and len(mine.shape) == len(dims)
+    same = same and all(
+        not isinstance(dim, int) or not isinstance(size, tirx.IntImm) or int(size) == dim
+        for size, dim in zip(mine.shape, dims, strict=True)
+    )
+    if not same:
+        raise ImportFailed(
+            f"{site}: the compiled operator would give {mine}, PyTorch gives {dtype_name(value.dtype)} {dims}. "
+            "This is a fault of relaxd; write this part of the model in another way.",
+            step=0,
+            operator=site.operator,
+        )

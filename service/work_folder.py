@@ -1,0 +1,50 @@
+"""The folder of one worker: what it may read, hard-linked from the store, and empty files for what it may write."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from service.worker_user import worker_uid
+
+# The files that a compile worker may write: the model rewritten, object files, and (the link worker) the library.
+# Made beforehand, so that a worker can make no file of its own and their number is bounded.
+COMPILE_FILES = ("model.pt2", "model.pt", "lib0.o", "lib1.o", "lib2.o", "lib3.o", "devc.o", "model.so")
+LIBRARY = "model.so"
+
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def work_folder(scratch: Path, readable: Mapping[str, Path], writable: tuple[str, ...]) -> Iterator[Path]:
+    """A new folder in `scratch`, removed in the end. Raises OSError.
+
+    `readable` names what to link there. The writable files belong to the user that workers run as.
+    """
+    folder = scratch / f"work-{os.getpid()}-{next(_numbers)}"
+    folder.mkdir(mode=0o755)
+    try:
+        for name, source in readable.items():
+            _link(source, folder / name)
+        for name in writable:
+            descriptor = os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            uid = worker_uid()
+            if uid is not None:
+                os.fchown(descriptor, uid, uid)
+            os.close(descriptor)
+        yield folder.absolute()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        # A file system without hard links, or too many of them.
+        shutil.copyfile(source, target)
+        target.chmod(0o444)
