@@ -115,6 +115,7 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
         "log": lambda: (Scale(), (torch.rand(3) + 0.5,), None),
         "negative_index": lambda: (Negative(), (torch.randn(4, 5),), None),
         "counter": lambda: (Counter(), (torch.randn(3),), None),
+        "unsupported": lambda: (Unsupported(), (torch.randn(3),), None),
         "cholesky": lambda: (Cholesky(), (torch.eye(3),), None),
     }
     return made[name]()

@@ -19,6 +19,8 @@ def value_of(argument: Any) -> Any:
     value = argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
     if isinstance(value, torch.SymInt):
         return 1
+    if isinstance(value, torch.SymFloat):
+        return 1.0
     return value
 
 

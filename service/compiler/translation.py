@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import functools
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -10,7 +12,7 @@ import torch
 import torch.fx
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._sympy import functions as torch_sympy
-from tvm import IRModule, relax, tirx
+from tvm import IRModule, relax, te, tirx
 from tvm.ir import Constant
 
 from service.compiler.constants import relax_constant
@@ -19,7 +21,33 @@ from service.errors import ImportFailed
 
 Converter = Callable[["Translation", "Arguments"], Any]
 
+def symbolic(expression: Any, symbols: Mapping[str, Any]) -> Any:
+    """A sympy expression of PyTorch's over sizes as one of TensorIR. Raises ImportFailed."""
+    if isinstance(expression, sympy.Integer):
+        return tirx.const(int(expression), "int64")
+    if isinstance(expression, sympy.Float | sympy.Rational):
+        return tirx.const(float(expression), "float64")
+    if isinstance(expression, sympy.Symbol):
+        return symbols[str(expression)]
+    parts = [symbolic(part, symbols) for part in expression.args]
+    rule = _SYMPY.get(type(expression))
+    if rule is None or (isinstance(expression, sympy.Pow) and not expression.args[1].is_Integer):
+        raise ImportFailed(f"The size {expression} of the model is of a kind that cannot be compiled.", step=0)
+    return functools.reduce(rule, parts) if len(parts) > 1 else rule(*parts)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    return functools.reduce(operator.mul, [base] * int(exponent))
+
+
+def _as_float(x: Any) -> Any:
+    return tirx.Cast("float64", x)
+
+
 _SYMPY: dict[Any, Callable[..., Any]] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    sympy.Pow: _power,
     torch_sympy.FloorDiv: tirx.floordiv,
     torch_sympy.CleanDiv: tirx.floordiv,
     torch_sympy.PythonMod: tirx.floormod,
@@ -27,6 +55,9 @@ _SYMPY: dict[Any, Callable[..., Any]] = {
     torch_sympy.CeilDiv: lambda a, b: tirx.floordiv(a + b - 1, b),
     torch_sympy.Max: tirx.max,
     torch_sympy.Min: tirx.min,
+    torch_sympy.ToFloat: _as_float,
+    torch_sympy.IntTrueDiv: lambda a, b: _as_float(a) / _as_float(b),
+    torch_sympy.FloatTrueDiv: lambda a, b: a / b,
 }
 
 
@@ -71,6 +102,7 @@ class Translation:
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: dict[torch.fx.Node, torch.Tensor] = {}
         self.parameters: dict[torch.fx.Node, torch.Tensor] = {}
+        self.derived: dict[str, Any] = {}
         self.checks: list[tuple[Any, Site, str]] = []
 
     # Reading the graph
@@ -82,30 +114,13 @@ class Translation:
         if not isinstance(size, torch.SymInt):
             return int(size)
         expression = size.node.expr
-        return int(expression) if expression.is_number else self._symbolic(expression)
-
-    def _symbolic(self, expression: Any) -> Any:
-        if isinstance(expression, sympy.Integer):
-            return tirx.const(int(expression), "int64")
-        if isinstance(expression, sympy.Symbol):
-            return self.symbols.setdefault(str(expression), tirx.Var(str(expression), "int64"))
-        parts = [self._symbolic(part) for part in expression.args]
-        if isinstance(expression, sympy.Add):
-            return sum(parts[1:], parts[0])
-        if isinstance(expression, sympy.Mul):
-            product = parts[0]
-            for part in parts[1:]:
-                product = product * part
-            return product
-        rule = _SYMPY.get(type(expression))
-        if isinstance(expression, sympy.Pow) and isinstance(expression.args[1], sympy.Integer):
-            power = parts[0]
-            for _ in range(int(expression.args[1]) - 1):
-                power = power * parts[0]
-            return power
-        if rule is None or len(parts) != 2:
-            raise ImportFailed(f"The size {expression} of the model is of a kind that cannot be compiled.", step=0)
-        return rule(*parts)
+        if expression.is_number:
+            return int(expression)
+        if str(expression) in self.derived:
+            return self.derived[str(expression)]
+        for symbol in expression.free_symbols:
+            self.symbols.setdefault(str(symbol), tirx.Var(str(symbol), "int64"))
+        return symbolic(expression, self.symbols)
 
     def dims(self, value: Any) -> list[Any]:
         """The shape of a node, of a fake tensor, or of a list of sizes."""
@@ -145,21 +160,27 @@ class Translation:
                 raise ImportFailed("A size of the model is used as a number before it is known.", step=0)
             return relax_constant(torch.tensor(argument, dtype=dtype))
         value = argument.meta["val"]
-        if isinstance(value, torch.SymInt | int | float | bool):
-            return self._number(argument, dtype or torch.int64)
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return self._number(value, dtype or torch.int64)
+        if isinstance(value, int | float | bool):
+            return relax_constant(torch.tensor(value, dtype=dtype))
         expr = self.values[argument]
         return expr if dtype is None or value.dtype == dtype else self.cast(expr, value.dtype, dtype)
 
-    def _number(self, node: torch.fx.Node, dtype: torch.dtype) -> Any:
-        value = node.meta["val"]
-        if not isinstance(value, torch.SymInt):
-            return relax_constant(torch.tensor(value, dtype=dtype))
-        size = self.dim(node)
-        if isinstance(size, int):
-            return relax_constant(torch.tensor(size, dtype=dtype))
-        from service.compiler.corrections.creation import full_of_size
+    def _number(self, value: Any, dtype: torch.dtype) -> Any:
+        """A number that depends on sizes, as a () tensor."""
+        expression = value.node.expr
+        if expression.is_number:
+            number = float(expression) if isinstance(value, torch.SymFloat) else int(expression)
+            return relax_constant(torch.tensor(number, dtype=dtype))
+        names = sorted(str(symbol) for symbol in expression.free_symbols)
+        sizes = [self.symbols.setdefault(name, tirx.Var(name, "int64")) for name in names]
 
-        return full_of_size(self, size, dtype)
+        def compute(given: Any) -> Any:
+            known = dict(zip(names, given, strict=True))
+            return te.compute((), lambda: tirx.Cast(dtype_name(dtype), symbolic(expression, known)), name="number")
+
+        return self.te(compute, relax.ShapeExpr(sizes), name="number")
 
     def cast(self, expr: Any, source: torch.dtype, target: torch.dtype) -> Any:
         """`expr` as PyTorch converts it: to bool, what is not zero is True, NaN included."""
@@ -232,6 +253,7 @@ class Translation:
     def _parameters(self) -> list[Any]:
         user_inputs = []
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
+        self._bind_derived(nodes)
         for spec in self.program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             if spec.kind is InputKind.USER_INPUT:
@@ -246,6 +268,25 @@ class Translation:
                 kept[node] = tensor
         return user_inputs
 
+    def _bind_derived(self, nodes: Mapping[str, torch.fx.Node]) -> None:
+        """Symbols that no dimension is by itself, as h where all are 2 * h, are computed from one that has them.
+
+        Relax defines a symbol where it stands alone in a shape; so the whole dimension gets a symbol of its own.
+        """
+        specs = [spec for spec in self.program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        sizes = [size for spec in specs for size in nodes[spec.arg.name].meta["val"].shape]
+        expressions = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
+        bound = {str(expression) for expression in expressions if isinstance(expression, sympy.Symbol)}
+        for expression in expressions:
+            free = sorted(expression.free_symbols, key=str)
+            if len(free) != 1 or str(free[0]) in bound or not sympy.Poly(expression, free[0]).is_linear:
+                continue
+            factor, offset = (int(each) for each in sympy.Poly(expression, free[0]).all_coeffs())
+            whole = tirx.Var(f"{free[0]}_whole", "int64")
+            self.derived[str(expression)] = whole
+            self.symbols[str(free[0])] = tirx.floordiv(whole - offset, factor)
+            bound.add(str(free[0]))
+
     def _stored(self, spec: Any) -> torch.Tensor:
         store = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
         tensor: torch.Tensor = store[spec.target].detach()
@@ -254,7 +295,7 @@ class Translation:
     def _bounds(self) -> dict[str, Any]:
         lower, upper = {}, {}
         for symbol, bounds in self.program.range_constraints.items():
-            if str(symbol) in self.symbols:
+            if str(symbol) in self.symbols and not self.derived:
                 lower[str(symbol)] = int(bounds.lower)
                 if bounds.upper.is_Integer:
                     upper[str(symbol)] = int(bounds.upper)

@@ -32,6 +32,9 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+# The dynamic loaders, which the kernel runs first for a program.
+_LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+
 # The standard library and the installed packages: not what `sys.path` says, which may be the server's own folder.
 _PYTHON_FOLDERS = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -151,8 +154,7 @@ def _prctl(option: int, value: int) -> None:
 
 def _rules(policy: Policy, writable: tuple[str, ...]) -> list[Rule]:
     """Libraries, devices and facts about the machine, the current folder, and the files made for results."""
-    libraries = READ | (EXECUTE if policy.may_exec else 0)
-    rules = [Rule(path, libraries) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
+    rules = [Rule(path, READ) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
     rules += [Rule(path, READ) for path in _PYTHON_FOLDERS]
     rules += [Rule(path, READ_FILE | WRITE_FILE) for path in ("/dev/null", "/dev/zero")]
     facts = (
@@ -162,7 +164,7 @@ def _rules(policy: Policy, writable: tuple[str, ...]) -> list[Rule]:
     )  # fmt: skip
     rules += [Rule(path, READ) for path in facts]
     if policy.may_exec:
-        linker = Path(shutil.which("ld") or "/usr/bin/ld")
-        rules += [Rule(str(path.parent), READ | EXECUTE) for path in (linker, linker.resolve())]
+        linker = Path(shutil.which("ld") or "/usr/bin/ld").resolve()
+        rules += [Rule(str(path), READ_FILE | EXECUTE) for path in (linker, *_LOADERS)]
     rules.append(Rule(".", READ))
     return rules + [Rule(name, WRITE) for name in writable]

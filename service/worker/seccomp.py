@@ -81,10 +81,7 @@ _HOSTILE: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 # Starting another program, for the link worker only.
-_EXEC: dict[str, tuple[int | None, int | None]] = {
-    "execve": (59, 221), "vfork": (58, None), "unlink": (87, None), "unlinkat": (263, 35), "chmod": (90, None),
-    "fchmod": (91, 52), "fchmodat": (268, 53),
-}  # fmt: skip
+_EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "vfork": (58, None)}
 
 _TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
 _PR_SET_NAME, _PR_GET_NAME = 15, 16

@@ -112,7 +112,7 @@ CHANGES: dict[str, Callable[[Path], bytes]] = {
         imports="import torch\nfrom os import system as relu_\n",
         forward=FORWARD.replace("    return mul", f"    y = relu_('touch {marker}')\n    return mul"),
     ),
-    "pickled_object": _attribute("extra", lambda marker: Touch(marker)),
+    "pickled_object": _attribute("extra", Touch),
     "pickled_parameter": lambda marker: saved(lambda body: body["_parameters"].update(evil=Touch(marker))),
     "pickled_layer": lambda marker: saved(lambda body: body["_modules"].update(evil=Touch(marker))),
     "forward_hook": lambda marker: saved(

@@ -39,8 +39,7 @@ def attempt(load: Any, content: bytes, folder: Path, name: str) -> str:
     try:
         load(job).module()(torch.randn(2, 4))
     except REFUSALS as problem:
-        assert problem.detail.endswith("."), problem.detail
-        return "refused"
+        return "refused" if problem.detail.endswith(".") else problem.detail
     finally:
         assert time.monotonic() - start < SECONDS
     return "loaded"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tvm import relax
 
-from service.compiler.promotion import common_dtype, narrowed, widened
+from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation
 
 
@@ -23,23 +23,15 @@ def _product(t: Translation, left: Any, right: Any, value: Any, dtype: torch.dty
     return t.emit(relax.op.matmul(t.tensor(left, dtype), t.tensor(right, dtype)))
 
 
-def _computed(dtype: torch.dtype) -> torch.dtype:
-    return widened(dtype)
-
-
 def _matmul(t: Translation, a: Arguments) -> Any:
     left, right = a.node.args[:2]
-    dtype = _computed(a.result.dtype)
+    dtype = widened(a.result.dtype)
     return narrowed(t, a, _product(t, left, right, a.result, dtype), dtype)
-
-
-def _dot(t: Translation, a: Arguments) -> Any:
-    return _matmul(t, a)
 
 
 def _scaled_sum(t: Translation, a: Arguments, left: Any, right: Any) -> Any:
     """beta * self + alpha * (left @ right); a beta of 0 leaves `self` unread, NaN or not."""
-    dtype = _computed(a.result.dtype)
+    dtype = widened(a.result.dtype)
     product = _product(t, left, right, a.result, dtype)
     if a.alpha != 1:
         product = t.emit(relax.op.multiply(product, t.tensor(a.alpha, dtype)))
@@ -52,7 +44,7 @@ def _scaled_sum(t: Translation, a: Arguments, left: Any, right: Any) -> Any:
 
 
 def _linear(t: Translation, a: Arguments) -> Any:
-    dtype = _computed(a.result.dtype)
+    dtype = widened(a.result.dtype)
     weight = t.emit(relax.op.permute_dims(t.tensor(a.weight, dtype), [1, 0]))
     product = t.emit(relax.op.matmul(t.tensor(a.input, dtype), weight))
     if a.bias is not None:
@@ -60,16 +52,11 @@ def _linear(t: Translation, a: Arguments) -> Any:
     return narrowed(t, a, product, dtype)
 
 
-def _outer_dtype(a: Arguments) -> torch.dtype:
-    return common_dtype(*a.node.args[:2])
-
-
 CONVERTERS: dict[str, Converter] = {
     "aten.mm.default": _matmul,
     "aten.bmm.default": _matmul,
-    "aten.matmul.default": _matmul,
     "aten.mv.default": _matmul,
-    "aten.dot.default": _dot,
+    "aten.dot.default": _matmul,
     "aten.addmm.default": lambda t, a: _scaled_sum(t, a, a.mat1, a.mat2),
     "aten.addmv.default": lambda t, a: _scaled_sum(t, a, a.mat, a.vec),
     "aten.baddbmm.default": lambda t, a: _scaled_sum(t, a, a.batch1, a.batch2),

@@ -285,7 +285,9 @@ def _unsupported_sentence(sites: list[Site]) -> str:
 
 
 def _is_random(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    # Recurrent layers carry the tag for their dropout, which their family refuses by itself.
+    kept = operator_name(target) in corrections.converters()
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and not kept
 
 
 def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
         try:
             self.root, self._entries = _checked_entries(self._zip, limits)
-            _check_places(file, self._zip)
+            with _broken("the archive"):
+                _check_places(file, self._zip)
         except BaseException:
             self._zip.close()
             raise

@@ -153,11 +153,15 @@ class _LayerReader:
         layer.attributes["training"] = False
         layer.parameters = _named_tensors(state.get("_parameters"), path)
         layer.buffers = _named_tensors(state.get("_buffers"), path)
-        transient = state.get("_non_persistent_buffers_set") or []
-        layer.transient = frozenset(name for name in transient if isinstance(name, str))
+        transient = state.get("_non_persistent_buffers_set")
+        layer.transient = frozenset(name for name in _listed(transient) if isinstance(name, str))
         for name, record in _named(state.get("_modules"), path).items():
             layer.children[name] = self._read(record, f"{path}.{name}".removeprefix("."), depth + 1)
         return layer
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _named(value: Any, path: str) -> dict[str, Any]:
@@ -190,6 +194,7 @@ def _plain(value: Any, path: str, depth: int) -> Any:
         name = str(value).replace("torch._C._nn.", "torch.nn.functional.")
         if name in CONSTANTS or name in FUNCTIONALS:
             return NamedValue(name)
-    if isinstance(value, Call) and value.function == Global("torch", "Size") and isinstance(value.arguments, tuple):
-        return _plain(tuple(value.arguments[0]) if value.arguments else (), path, depth + 1)
+    if isinstance(value, Call) and value.function == Global("torch", "Size"):
+        sizes = _listed(value.arguments)
+        return _plain(tuple(_listed(sizes[0])) if sizes else (), path, depth + 1)
     raise unsafe(f"A layer has an attribute that is no plain value: {shown(getattr(value, 'function', value))}", path)

@@ -117,12 +117,15 @@ def test_random_operators_are_refused(make_run: MakeRun, tmp_path: Path) -> None
     assert caught.value.extensions["operators"] == ["aten.randn.default"]
 
 
-def test_all_operators_that_tvm_lacks_are_named(make_run: MakeRun, tmp_path: Path) -> None:
-    function = Calls(lambda x: torch.lgamma(x) + torch.special.erfcx(x))
+def test_all_unsupported_operators_are_named_with_their_places(make_run: MakeRun, tmp_path: Path) -> None:
+    function = Calls(lambda x: torch.special.bessel_j0(x) + torch.special.erfcx(x))
     run = make_run(save(function, (torch.ones(3),), tmp_path / "m.pt2"))
     with pytest.raises(ImportFailed) as caught:
         compile_model(run.job, run.emit)
-    assert caught.value.extensions["operators"] == ["aten.lgamma.default", "aten.special_erfcx.default"]
+    counted = {each["operator"]: each["count"] for each in caught.value.extensions["unsupported"]}
+    assert counted == {"aten.special_bessel_j0.default": 1, "aten.special_erfcx.default": 1}
+    assert "bessel_j0" in caught.value.extensions["unsupported"][0]["places"][0]["source"]
+    assert caught.value.extensions["operators"] == ["aten.special_bessel_j0.default", "aten.special_erfcx.default"]
 
 
 def test_a_model_that_returns_no_tensor_is_refused(make_run: MakeRun, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,8 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from service.compiler.importers.exported_program import load_program
-from service.errors import DamagedModel, ImportFailed
 from service.nouns import CompileJob, Limits, ModelFormat, Recipe, Verify
-from tests.compiler.readers.honest import Calls, Honest, Point, make
+from tests.compiler.readers.honest import Honest, Point, make
 
 pytestmark = pytest.mark.filterwarnings("ignore:No complete tensor found")
 HONEST = make()
