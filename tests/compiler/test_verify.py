@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from service.compiler.importers import ImportedModel
-from service.compiler.verify import Case, compare, largest_error, make_cases, verify
+from service.compiler.tolerance import compare
+from service.compiler.verify import Case, Cases, largest_error, make_cases, verify
 from service.errors import ExecutionFailed, VerificationFailed
 from service.nouns import Signature, TensorSpec
 
@@ -30,12 +31,26 @@ class Library:
 
 
 class Eager(Library):
-    def resized(self, inputs: list[np.ndarray]) -> list[tuple[int, ...]] | None:
-        return [(value.shape[0] + 1, *value.shape[1:]) for value in inputs]
+    def __init__(self, compute, wide=None, integers: bool = False) -> None:
+        super().__init__(compute)
+        self.wide = wide
+        self.integers = integers
+
+    def run_wide(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        return None if self.wide is None else [np.asarray(value) for value in self.wide(*inputs)]
+
+    def resized(self, inputs: list[np.ndarray], choice: int = 0) -> list[tuple[int, ...]] | None:
+        return [(value.shape[0] + 1 + choice, *value.shape[1:]) for value in inputs]
+
+    def depth(self) -> int:
+        return 100
+
+    def makes_integers(self) -> bool:
+        return self.integers
 
 
-def model(compute, *examples: np.ndarray) -> ImportedModel:
-    return ImportedModel(None, Signature((), ()), list(examples), Eager(compute))
+def model(compute, *examples: np.ndarray, **options) -> ImportedModel:
+    return ImportedModel(None, Signature((), ()), list(examples), Eager(compute, **options))
 
 
 SPECS = (TensorSpec("output_0", (3,), "float32"),)
@@ -94,7 +109,7 @@ def test_a_relative_error_too_large_for_a_number_is_null() -> None:
 
 def test_the_worst_case_of_each_output_is_reported() -> None:
     cases = [Case("example", [f32(1)], [f32(1)]), Case("random_0", [f32(1)], [f32(1.0005)])]
-    report = verify(Library(lambda x: [x]), cases, SPECS)
+    report = verify(Library(lambda x: [x]), Cases(cases), SPECS)
     assert report["passed"]
     assert report["cases"] == ["example", "random_0"]
     assert report["outputs"][0]["case"] == "random_0"
@@ -121,26 +136,105 @@ def test_a_missing_output_fails() -> None:
 
 
 def test_fresh_inputs_are_the_same_every_time_and_other_than_the_example() -> None:
-    first, second = (make_cases(model(lambda x: [x], f32(1, 2, 3))) for _ in range(2))
-    assert [case.name for case in first] == ["example", "random_0", "random_1"]
+    first, second = (make_cases(model(lambda x: [x], f32(1, 2, 3))).cases for _ in range(2))
+    names = [case.name for case in first]
+    assert names[:5] == ["example", "random_0", "random_1", "resized_0", "resized_1"]
+    assert names[5:] == ["zero", "tiny", "large", "nan", "infinite"]
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one.inputs[0], other.inputs[0])
     assert not np.array_equal(first[0].inputs[0], first[1].inputs[0])
 
 
-def test_one_fresh_set_has_another_size_where_the_model_takes_it() -> None:
-    assert make_cases(model(lambda x: [x], f32(1, 2, 3)))[2].inputs[0].shape == (4,)
+def test_two_fresh_sets_have_other_sizes_where_the_model_takes_them() -> None:
+    shapes = [case.inputs[0].shape for case in make_cases(model(lambda x: [x], f32(1, 2, 3))).cases]
+    assert shapes[3:5] == [(4,), (5,)]
 
     def only_three(x: np.ndarray) -> list[np.ndarray]:
         assert x.shape == (3,)
         return [x]
 
-    assert make_cases(model(only_three, f32(1, 2, 3)))[2].inputs[0].shape == (3,)
+    assert {case.inputs[0].shape for case in make_cases(model(only_three, f32(1, 2, 3))).cases} == {(3,)}
+
+
+def test_special_values_stand_in_cases_of_their_own() -> None:
+    cases = {case.name: case for case in make_cases(model(lambda x: [x], np.arange(8.0))).cases}
+    assert np.isnan(cases["nan"].inputs[0]).sum() == 1
+    assert np.isinf(cases["infinite"].inputs[0]).sum() == 2
+    assert (cases["zero"].inputs[0] == 0).sum() == 2
+    assert all(cases[name].special == (name not in ("example", "random_0", "random_1", "resized_0", "resized_1")) for name in cases)
+
+
+def test_integer_extremes_are_tried_where_eager_takes_them() -> None:
+    def table(i: np.ndarray) -> list[np.ndarray]:
+        return [np.arange(10)[i]]
+
+    assert "integer_extremes" in [case.name for case in make_cases(model(lambda i: [i], np.arange(4))).cases]
+    assert "integer_extremes" not in [case.name for case in make_cases(model(table, np.arange(4))).cases]
+
+
+def test_no_nan_and_no_infinity_where_floats_become_integers() -> None:
+    cases = make_cases(model(lambda x: [x.astype("int32")], f32(1, 2, 3), integers=True))
+    assert not {"nan", "infinite", "large"} & {case.name for case in cases.cases}
+    assert "integers" in cases.notes[0]
+
+
+def loses_nan(x: np.ndarray) -> list[np.ndarray]:
+    return [np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf)]
+
+
+def test_a_difference_on_special_values_alone_fails_and_says_so() -> None:
+    cases = make_cases(model(lambda x: [x], f32(1, 2, 3)))
+    with pytest.raises(VerificationFailed, match="only on special values") as caught:
+        verify(Library(loses_nan), cases, SPECS)
+    assert caught.value.extensions["outputs"][0]["case"] == "nan"
+
+
+def test_a_difference_on_special_values_is_reported_by_output_where_the_request_says_so() -> None:
+    cases = make_cases(model(lambda x: [x], f32(1, 2, 3)))
+    report = verify(Library(loses_nan), cases, SPECS, "report")
+    assert report["passed"]
+    assert not report["special_values"]["passed"]
+    assert [each["name"] for each in report["special_values"]["outputs"]] == ["output_0"]
+    json.dumps(report, allow_nan=False)
+
+
+def test_a_library_that_fails_where_eager_does_not_is_refused() -> None:
+    def fails(x: np.ndarray) -> list[np.ndarray]:
+        if np.isnan(x).any():
+            raise ExecutionFailed("a kernel failed")
+        return [x]
+
+    with pytest.raises(VerificationFailed, match="fails where PyTorch does not"):
+        verify(Library(fails), make_cases(model(lambda x: [x], f32(1, 2, 3))), SPECS)
+
+
+def test_an_output_of_rounding_noise_passes_and_a_wrong_one_does_not() -> None:
+    exact = np.zeros(50)
+    noise = (np.random.default_rng(0).standard_normal(50) * 1e-7).astype("float32")
+    assert compare(noise[::-1].copy(), noise, exact)["passed"]
+    assert not compare(noise + np.float32(1e-3), noise, exact)["passed"]
+    assert not compare(noise[::-1].copy(), noise)["passed"]
+
+
+def test_what_eager_itself_is_undecided_about_may_be_either() -> None:
+    assert compare(f32(INF, 1), f32(NAN, 1), np.array([INF, 1]))["passed"]
+    assert not compare(f32(5, 1), f32(NAN, 1), np.array([INF, 1]))["passed"]
+    assert compare(np.array([3]), np.array([4]), np.array([3]))["passed"]
+    assert not compare(np.array([5]), np.array([4]), np.array([3]))["passed"]
+
+
+def test_the_tolerance_grows_with_depth_and_is_stated() -> None:
+    near = f32(1, 2, 3 * 1.0005)
+    assert not compare(f32(1, 2, 3), near, depth=1)["passed"]
+    assert compare(f32(1, 2, 3), near, depth=100)["passed"]
+    report = verify(Library(lambda x: [x]), make_cases(model(lambda x: [x], f32(1, 2, 3))), SPECS)
+    assert report["depth"] == 100
+    assert report["tolerances"]["float32"]["rtol"] == pytest.approx(1e-3)
 
 
 def test_whole_numbers_stay_within_the_example_and_bools_are_bools() -> None:
     cases = make_cases(model(lambda i, b: [i], np.array([3, 9] * 20), np.array([True] * 40)))
-    for case in cases[1:]:
+    for case in cases.cases[1:3]:
         assert case.inputs[0].min() >= 3
         assert case.inputs[0].max() <= 9
         assert case.inputs[1].dtype == bool

@@ -18,8 +18,20 @@ class Reference(Protocol):
     def run(self, inputs: list[Array]) -> list[Array]:
         """The outputs in the Signature's order. `inputs` are not changed. Raises what the model raises."""
 
-    def resized(self, inputs: list[Array]) -> list[tuple[int, ...]] | None:
-        """The shapes of `inputs` with every symbol one other size that the model allows; None if it has no symbol."""
+    def run_wide(self, inputs: list[Array]) -> list[Array] | None:
+        """As `run`, with float64 in place of float32: what rounding hides. None where that cannot be done."""
+
+    def resized(self, inputs: list[Array], choice: int = 0) -> list[tuple[int, ...]] | None:
+        """The shapes of `inputs` with every symbol one other size that the model allows; None if it has no symbol.
+
+        `choice` 0 and 1 are two sizes, where the bounds allow two.
+        """
+
+    def depth(self) -> int:
+        """How many operators on floats follow on each other at most: rounding grows with it."""
+
+    def makes_integers(self) -> bool:
+        """Whether floats are converted to integers, which has no defined result for NaN and out of range."""
 
 
 @dataclass(frozen=True)

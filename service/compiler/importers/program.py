@@ -18,6 +18,7 @@ from service.compiler import corrections
 from service.compiler.constants import array_of, tensor_of
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
+from service.compiler.eager import EagerReference, user_input_specs
 from service.compiler.importers.example_inputs import read_inputs_file, reconcile_declared
 from service.compiler.readers.operator_uses import Use, unsupported_list
 from service.compiler.site import Site, operator_name
@@ -38,7 +39,7 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
     # Only the decomposed form names what is changed: before, `add_` is an operator like any other.
     _refuse_state(decomposed)
     _refuse_layouts(decomposed)
-    specs = _user_input_specs(program)
+    specs = user_input_specs(program)
     signature = reconcile_declared(_signature(program, specs), job.inputs)
     reference = EagerReference(program)
     if job.inputs_path is not None:
@@ -60,7 +61,7 @@ def decompose(program: torch.export.ExportedProgram, job: CompileJob) -> torch.e
 
 def signature_of(program: torch.export.ExportedProgram, job: CompileJob) -> Signature:
     """The program's Signature with the names that the request gives. Raises ImportFailed, SignatureMismatch."""
-    return reconcile_declared(_signature(program, _user_input_specs(program)), job.inputs)
+    return reconcile_declared(_signature(program, user_input_specs(program)), job.inputs)
 
 
 def unsupported_sites(program: torch.export.ExportedProgram) -> list[Site]:
@@ -79,89 +80,6 @@ def _decompositions() -> Any:
         _, operator, overload = name.split(".")
         table[getattr(getattr(torch.ops.aten, operator), overload)] = rule
     return table
-
-
-class EagerReference:
-    """The archive's own module, run by PyTorch without gradients."""
-
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        self._program = program
-        self._module = program.module()
-        self._specs = _user_input_specs(program)
-
-    def run(self, inputs: list[Array]) -> list[Array]:
-        """Implements `Reference.run`; the tensors are copies, so the model cannot change `inputs`."""
-        tensors = iter([tensor_of(value) for value in inputs])
-        leaves = [
-            next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
-            for spec in self._program.graph_signature.input_specs
-            if spec.kind is InputKind.USER_INPUT
-        ]
-        args, kwargs = pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
-        with torch.no_grad():
-            result = self._module(*args, **kwargs)
-        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        return [array_of(output) for output in outputs]
-
-    def example_inputs(self) -> list[Array] | None:
-        """The archive's example inputs in the Signature's order, or None when it has none."""
-        if self._program.example_inputs is None:
-            return None
-        args, kwargs = self._program.example_inputs
-        flat = self._program._get_flat_args_with_check(args, kwargs)[0]
-        return [array_of(leaf) for leaf in flat if isinstance(leaf, torch.Tensor)]
-
-    def resized(self, inputs: list[Array]) -> list[tuple[int, ...]] | None:
-        """Implements `Reference.resized`: every symbol that is a dimension by itself grows or shrinks by one."""
-        sizes: dict[str, int] = {}
-        for spec, value in zip(self._specs, inputs, strict=True):
-            for dim, size in zip(_value(self._program, spec).shape, value.shape, strict=True):
-                if isinstance(dim, torch.SymInt) and str(dim) not in sizes and str(dim).isidentifier():
-                    sizes[str(dim)] = self._other_size(str(dim), size)
-        shapes = [_value(self._program, spec).shape for spec in self._specs]
-        if not sizes or any(_symbols(dim) - set(sizes) for shape in shapes for dim in shape):
-            return None
-        return [tuple(_evaluate(dim, sizes) for dim in shape) for shape in shapes]
-
-    def _other_size(self, symbol: str, size: int) -> int:
-        for known, bounds in self._program.range_constraints.items():
-            if str(known) == symbol:
-                return size + 1 if size + 1 <= bounds.upper else max(size - 1, int(bounds.lower), 1)
-        return size + 1
-
-
-def _symbols(dim: Any) -> set[str]:
-    return {str(symbol) for symbol in dim.node.expr.free_symbols} if isinstance(dim, torch.SymInt) else set()
-
-
-def _evaluate(dim: Any, sizes: dict[str, int]) -> int:
-    if not isinstance(dim, torch.SymInt):
-        return int(dim)
-    expression = dim.node.expr
-    return int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))
-
-
-def _user_input_specs(program: torch.export.ExportedProgram) -> list[Any]:
-    """The specs of the tensors that the user passes, in order. Raises ImportFailed on numbers and strings."""
-    specs = []
-    for spec in program.graph_signature.input_specs:
-        if spec.kind is not InputKind.USER_INPUT:
-            continue
-        if isinstance(spec.arg, TensorArgument):
-            specs.append(spec)
-        elif not isinstance(spec.arg, ConstantArgument):
-            raise ImportFailed(
-                f"Input {spec.arg.name!r} of the model is a {type(spec.arg).__name__}, not a tensor. "
-                "Export the model with a fixed value for it.",
-                step=0,
-                input=spec.arg.name,
-            )
-    return specs
-
-
-def _value(program: torch.export.ExportedProgram, spec: Any) -> Any:
-    node = next(node for node in program.graph.nodes if node.name == spec.arg.name)
-    return node.meta["val"]
 
 
 def _signature(program: torch.export.ExportedProgram, specs: list[Any]) -> Signature:

@@ -39,6 +39,9 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     # What it does is looked at before its inputs are asked for: nobody should declare those of a module that is
     # refused anyway.
     with boundary(ImportFailed, "PyTorch cannot freeze the TorchScript module", job.limits, step=0):
+        # Frozen weights that want gradients would be warned about in each export.
+        for weight in script.parameters():
+            weight.requires_grad_(False)
         frozen = torch.jit.freeze(script)
         constructs = find_constructs(frozen.graph, file.sources, frozenset(_defaults(script)))
     refuse_constructs(constructs)

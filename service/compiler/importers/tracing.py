@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,10 @@ def export_module(
     """
     with boundary(ImportFailed, "PyTorch could not export the module", job.limits, step=0), torch.no_grad():
         try:
-            # So that what an interpreter notes of its steps stays with their nodes.
-            with torch.fx.traceback.preserve_node_meta():
+            # So that what an interpreter notes of its steps stays with their nodes. What export warns of (weights that
+            # it takes as constants) is meant.
+            with torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 return _export(module, arguments)
         except _RAISED as error:
             raise _explained(error, where(error), arguments) from error
@@ -71,8 +74,12 @@ def _explained(error: Exception, place: str | None, arguments: Arguments) -> Imp
             step=0,
             source_line=place,
         )
+    symbols = any(arguments.dynamic.values())
+    hint = " A dimension that has one size only must be declared as that number." if symbols else ""
     return ImportFailed(
-        f"The model cannot be run with these inputs{at}: {readable_message(error)[:500]}", step=0, source_line=place
+        f"The model cannot be run with these inputs{at}: {readable_message(error)[:500]}.{hint}",
+        step=0,
+        source_line=place,
     )
 
 

@@ -230,6 +230,8 @@ class _Reader:
     def _reference(self, node: ast.Name, _: int) -> Expression:
         if node.id in self._known:
             return Ref(node.id)
+        if node.id == "Ellipsis":
+            return Const(...)
         name = self._aliases.get(node.id, node.id)
         if name in CONSTANTS or name in FUNCTIONS:
             return Named(name)

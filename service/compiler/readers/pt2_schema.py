@@ -192,9 +192,11 @@ def _check_struct(kind: str, value: Any, where: str, depth: int) -> dict[str, An
     checked = {}
     for field, inner in STRUCTS[kind].items():
         if field not in value:
-            if inner.endswith("?") or inner == "nothing" or field in _LATER_FIELDS:
-                continue
-            raise damaged(f"A {kind} has no {field!r}", where)
+            if not inner.endswith("?") and inner != "nothing" and field not in _LATER_FIELDS:
+                raise damaged(f"A {kind} has no {field!r}", where)
+            if inner.endswith("?"):
+                checked[field] = None
+            continue
         checked[field] = check_value(inner, value[field], f"{where}.{field}", depth + 1)
     return checked
 

@@ -36,7 +36,12 @@ class ScriptSources:
 
     def assignment(self, attribute: str) -> str | None:
         """The line, in the form of `locate`, that sets an attribute of a module first."""
-        wanted = re.compile(rf"\s*self\.{re.escape(attribute)} = ")
+        wanted = re.compile(rf"\s*self\.{re.escape(attribute)}\s*=[^=]")
+        for file, (_, table) in self._files.items():
+            for source, first_line, text in _sources(table):
+                for number, line in enumerate(text.split("\n"), first_line):
+                    if wanted.match(line):
+                        return f"{source.rpartition('/')[2]}:{number}: {line.strip()}"[:300]
         for file, (text, _) in self._files.items():
             for number, line in enumerate(text.splitlines(), 1):
                 if wanted.match(line):
@@ -58,6 +63,19 @@ class ScriptSources:
             if entry[1]:
                 return entry
         return table[first - 1] if first and table[first - 1][1] else None
+
+
+def _sources(table: Any) -> list[tuple[str, int, str]]:
+    """The author's functions that a table knows: file, first line, text."""
+    found: dict[tuple[str, int, str], None] = {}
+    try:
+        kind, texts, ranges = table
+        for _, ((pieces, file, first_line), _, _), _ in ranges if kind == "FORMAT_WITH_STRING_TABLE" else ():
+            indexes = pieces.arguments[0] if isinstance(pieces, Call) else pieces
+            found[str(texts[file]), int(first_line), "".join(texts[index] for index in indexes)] = None
+    except Exception:  # noqa: BLE001  a damaged table costs the author's line numbers, nothing else
+        return []
+    return [source for source in found if source[0]]
 
 
 def _read_table(table: Any) -> list[_Range]:

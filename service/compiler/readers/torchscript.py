@@ -75,8 +75,13 @@ def _check_names(archive: Archive) -> None:
             raise damaged("The archive has an entry that no TorchScript file has", shown(name))
     if "byteorder" in archive and archive.read("byteorder", 16) != b"little":
         raise damaged("The archive was written on a machine of another byte order")
-    if not re.fullmatch(rb"\d{1,3}\n?", archive.read("version", 16)):
+    if not re.fullmatch(rb"\d{1,3}\n?", _version(archive)):
         raise damaged("The archive has no version")
+
+
+def _version(archive: Archive) -> bytes:
+    """The file format's version, from the place where PyTorch looks first."""
+    return archive.read(".data/version" if ".data/version" in archive else "version", 16)
 
 
 def _read_code(archive: Archive) -> dict[str, str]:
@@ -149,12 +154,13 @@ def _check_call(value: Call, where: str, classes: frozenset[str]) -> None:
 def _write(archive: Archive, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as clean:
         for name in archive.names:
-            if _LEFT_OUT.fullmatch(name):
+            if _LEFT_OUT.fullmatch(name) or name == "version":
                 continue
             with clean.open(zipfile.ZipInfo(f"model/{name}"), "w", force_zip64=True) as out:
                 for chunk in archive.chunks(name):
                     out.write(chunk)
-        clean.writestr(zipfile.ZipInfo("model/.data/version"), archive.read("version", 16))
+        for name in ("version", ".data/version"):
+            clean.writestr(zipfile.ZipInfo(f"model/{name}"), _version(archive))
 
 
 def _traced(archive: Archive) -> tuple[TracedInput, ...] | None:

@@ -1,0 +1,164 @@
+"""PyTorch eager as the reference: what it gives, how far rounding explains a difference, and other sizes to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+
+from service.compiler.constants import array_of, tensor_of
+from service.errors import ImportFailed
+from service.runtime.session import Array
+
+
+class EagerReference:
+    """The archive's own module, run by PyTorch without gradients."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self._program = program
+        self._module = program.module()
+        self._specs = user_input_specs(program)
+
+    def run(self, inputs: list[Array]) -> list[Array]:
+        """Implements `Reference.run`; the tensors are copies, so the model cannot change `inputs`."""
+        tensors = iter([tensor_of(value) for value in inputs])
+        leaves = [
+            next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
+            for spec in self._program.graph_signature.input_specs
+            if spec.kind is InputKind.USER_INPUT
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
+        with torch.no_grad():
+            result = self._module(*args, **kwargs)
+        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        return [array_of(output) for output in outputs]
+
+    def example_inputs(self) -> list[Array] | None:
+        """The archive's example inputs in the Signature's order, or None when it has none."""
+        if self._program.example_inputs is None:
+            return None
+        args, kwargs = self._program.example_inputs
+        flat = self._program._get_flat_args_with_check(args, kwargs)[0]
+        return [array_of(leaf) for leaf in flat if isinstance(leaf, torch.Tensor)]
+
+    def run_wide(self, inputs: list[Array]) -> list[Array] | None:
+        """Implements `Reference.run_wide`."""
+        tensors = iter([tensor_of(value) for value in inputs])
+        store = {**self._program.constants, **self._program.state_dict}
+        lifted = []
+        for spec in self._program.graph_signature.input_specs:
+            if spec.kind is not InputKind.USER_INPUT:
+                lifted.append(store[spec.target])
+            else:
+                lifted.append(next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None))
+        try:
+            with torch.no_grad():
+                results = _Widened(self._program.graph_module).run(*map(_wide, lifted))
+        except Exception:  # noqa: BLE001 - a second opinion that is missing; the first one stands
+            return None
+        wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        pairs = zip(results, self._program.graph_signature.output_specs, strict=True)
+        return [array_of(each) for each, spec in pairs if spec.kind in wanted and isinstance(each, torch.Tensor)]
+
+    def depth(self) -> int:
+        """Implements `Reference.depth`."""
+        lengths: dict[torch.fx.Node, int] = {}
+        for node in self._program.graph.nodes:
+            before = max((lengths[each] for each in node.all_input_nodes), default=0)
+            lengths[node] = before + (1 if _computes(node) else 0)
+        return max(lengths.values(), default=0)
+
+    def makes_integers(self) -> bool:
+        """Implements `Reference.makes_integers`."""
+        return any(
+            _dtype(node) not in (None, torch.bool)
+            and not _dtype(node).is_floating_point
+            and any(getattr(_dtype(each), "is_floating_point", False) for each in node.all_input_nodes)
+            for node in self._program.graph.nodes
+            if str(node.target).startswith(_CONVERSIONS)
+        )
+
+    def resized(self, inputs: list[Array], choice: int = 0) -> list[tuple[int, ...]] | None:
+        """Implements `Reference.resized`: every symbol that is a dimension by itself takes another size."""
+        sizes: dict[str, int] = {}
+        for spec, value in zip(self._specs, inputs, strict=True):
+            for dim, size in zip(_value(self._program, spec).shape, value.shape, strict=True):
+                if isinstance(dim, torch.SymInt) and str(dim) not in sizes and str(dim).isidentifier():
+                    sizes[str(dim)] = self._other_size(str(dim), size, choice)
+        shapes = [_value(self._program, spec).shape for spec in self._specs]
+        if not sizes or any(_symbols(dim) - set(sizes) for shape in shapes for dim in shape):
+            return None
+        return [tuple(_evaluate(dim, sizes) for dim in shape) for shape in shapes]
+
+    def _other_size(self, symbol: str, size: int, choice: int) -> int:
+        """The next larger or smaller size, or as the second choice the smallest that the bounds allow."""
+        for known, bounds in self._program.range_constraints.items():
+            if str(known) == symbol:
+                least = max(int(bounds.lower), 1)
+                if choice == 1 and least != size:
+                    return least
+                larger = size + 1 + choice
+                return larger if larger <= bounds.upper else max(size - 1, least)
+        return size + 1 + choice
+
+
+class _Widened(torch.fx.Interpreter):
+    """Runs a graph with float64 in place of float32, to tell rounding from error."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "call_function" and "_assert_tensor_metadata" in str(n.target):
+            return None
+        return pytree.tree_map(_wide, super().run_node(n))
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.dtype is torch.float32 else value
+
+
+_CONVERSIONS = ("aten._to_copy", "aten.to.", "prims.convert_element_type", "aten.type_as")
+
+
+def _dtype(node: torch.fx.Node) -> Any:
+    return getattr(node.meta.get("val"), "dtype", None)
+
+
+def _computes(node: torch.fx.Node) -> bool:
+    dtype = _dtype(node)
+    return node.op == "call_function" and dtype is not None and dtype.is_floating_point
+
+
+def _symbols(dim: Any) -> set[str]:
+    return {str(symbol) for symbol in dim.node.expr.free_symbols} if isinstance(dim, torch.SymInt) else set()
+
+
+def _evaluate(dim: Any, sizes: dict[str, int]) -> int:
+    if not isinstance(dim, torch.SymInt):
+        return int(dim)
+    expression = dim.node.expr
+    return int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))
+
+
+def user_input_specs(program: torch.export.ExportedProgram) -> list[Any]:
+    """The specs of the tensors that the user passes, in order. Raises ImportFailed on numbers and strings."""
+    specs = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            continue
+        if isinstance(spec.arg, TensorArgument):
+            specs.append(spec)
+        elif not isinstance(spec.arg, ConstantArgument):
+            raise ImportFailed(
+                f"Input {spec.arg.name!r} of the model is a {type(spec.arg).__name__}, not a tensor. "
+                "Export the model with a fixed value for it.",
+                step=0,
+                input=spec.arg.name,
+            )
+    return specs
+
+
+def _value(program: torch.export.ExportedProgram, spec: Any) -> Any:
+    node = next(node for node in program.graph.nodes if node.name == spec.arg.name)
+    return node.meta["val"]

@@ -1,0 +1,149 @@
+"""How far a library's outputs may be from PyTorch eager's, element by element."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.errors import JsonObject
+from service.runtime.session import Array
+
+_TINY = 1e-300
+# Rounding adds up like a random walk: tolerances grow with the root of the depth, up to this factor.
+_DEEPEST = 10.0
+# How much more than eager's own rounding a library's may be: it sums in another order.
+NOISE = 64.0
+_FLOAT_KINDS = "fcV"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Relative to each expected value, and absolute as a fraction of the largest expected magnitude."""
+
+    rtol: float
+    scale_atol: float
+    floor: float
+
+    def at(self, depth: int) -> Tolerance:
+        """For a model of `depth` operators on floats in a row."""
+        factor = min(max(math.sqrt(depth), 1.0), _DEEPEST)
+        return Tolerance(self.rtol * factor, self.scale_atol * factor, self.floor)
+
+    def to_json(self) -> JsonObject:
+        return {"rtol": self.rtol, "scale_atol": self.scale_atol, "noise": NOISE}
+
+
+_EXACT = Tolerance(0.0, 0.0, 0.0)
+TOLERANCES = {
+    "float16": Tolerance(2e-3, 1e-3, 1e-7),
+    "bfloat16": Tolerance(1e-2, 4e-3, 1e-30),
+    "float32": Tolerance(1e-4, 1e-5, 1e-30),
+    "float64": Tolerance(1e-7, 1e-9, 1e-200),
+}
+
+
+def tolerance_of(dtype: str, depth: int) -> Tolerance:
+    """Exact for integers and bools."""
+    return TOLERANCES.get(dtype, _EXACT).at(depth)
+
+
+def compare(actual: Array, expected: Array, wide: Array | None = None, depth: int = 100) -> JsonObject:
+    """The figures of one output: all JSON numbers finite or null, `reason` in words where it did not pass.
+
+    `wide` is what eager gives in float64. An element is right where it is as near to either as the tolerance says, and
+    eager's own rounding, the difference of the two, is allowed NOISE times over. `excess` is the largest error in units
+    of what is allowed, for ranking.
+    """
+    dtype = expected.dtype.name
+    tolerance = tolerance_of(dtype, depth)
+    report: JsonObject = {"dtype": actual.dtype.name, "shape": list(actual.shape), "rtol": tolerance.rtol}
+    report |= {"max_abs_error": None, "max_rel_error": None, "atol": tolerance.floor, "excess": float("inf")}
+    if actual.dtype != expected.dtype:
+        return report | _refusal(f"its dtype is {actual.dtype.name}, PyTorch's is {dtype}")
+    if actual.shape != expected.shape:
+        return report | _refusal(f"its shape is {list(actual.shape)}, PyTorch's is {list(expected.shape)}")
+    other = expected if wide is None or wide.shape != expected.shape else wide
+    special = _special_mismatch(actual, expected, other)
+    if special is not None:
+        return report | _refusal(special)
+    finite = _finite(actual) & _finite(expected)
+    return report | _figures(actual[finite], expected[finite], other[finite], tolerance)
+
+
+def _figures(actual: Any, expected: Any, wide: Any, tolerance: Tolerance) -> JsonObject:
+    error, magnitude = _errors(actual, expected)
+    second, rounding = error, np.zeros_like(error)
+    if wide is not expected and wide.dtype.kind == expected.dtype.kind:
+        usable = _finite(wide)
+        second = np.where(usable, _errors(actual, np.where(usable, wide, expected))[0], error)
+        rounding = np.where(usable, _errors(expected, np.where(usable, wide, expected))[0], 0.0)
+    nearest = np.minimum(error, second)
+    noise = float(np.quantile(rounding, 0.9)) * NOISE if rounding.size and tolerance.rtol else 0.0
+    atol = max(tolerance.scale_atol * _largest(magnitude), tolerance.floor, noise)
+    allowed = atol + tolerance.rtol * magnitude
+    beyond, some = nearest > allowed, nearest > 0
+    with np.errstate(over="ignore"):
+        relative = _largest(error[magnitude > 0] / magnitude[magnitude > 0])
+        excess = _largest(nearest[some] / np.maximum(allowed[some], _TINY))
+    figures = {
+        "atol": atol,
+        "max_abs_error": _number(_largest(error)),
+        "max_rel_error": _number(relative),
+        "excess": excess,
+    }
+    if beyond.any():
+        reason = f"{int(beyond.sum())} of {error.size} values are beyond tolerance, by up to {_largest(nearest):.3g}"
+        return figures | _refusal(reason)
+    return figures | {"passed": True}
+
+
+def _refusal(reason: str) -> JsonObject:
+    return {"passed": False, "reason": reason}
+
+
+def _largest(values: Any) -> float:
+    return float(values.max()) if values.size else 0.0
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _is_float(value: Array) -> bool:
+    return value.dtype.kind in _FLOAT_KINDS
+
+
+def _finite(value: Any) -> Any:
+    return np.isfinite(value) if _is_float(value) else np.ones(value.shape, bool)
+
+
+def _errors(actual: Array, expected: Array) -> tuple[Any, Any]:
+    """Absolute differences and expected magnitudes as float64, exact where they matter: int64 does not wrap around."""
+    if expected.dtype.kind in "biu":
+        integers = object if expected.dtype.itemsize == 8 else np.int64
+        mine, theirs = actual.astype(integers), expected.astype(integers)
+    else:
+        wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+        mine, theirs = actual.astype(wide), expected.astype(wide)
+    return np.abs(mine - theirs).astype(np.float64), np.abs(theirs).astype(np.float64)
+
+
+def _special_mismatch(mine: Array, theirs: Array, wide: Array) -> str | None:
+    """What is NaN or infinite must be so in eager or in eager with float64, at the same places."""
+    if not _is_float(theirs):
+        return None
+    other = wide if _is_float(wide) else theirs
+    nan = (np.isnan(mine) != np.isnan(theirs)) & (np.isnan(mine) != np.isnan(other))
+    if nan.any():
+        return f"{int(nan.sum())} values are NaN in one and not in the other"
+    alike = [_same_infinity(mine, each) for each in (theirs, other)]
+    wrong = int((~(alike[0] | alike[1])).sum())
+    return f"{wrong} values are infinite in one and not in the other, or of the other sign" if wrong else None
+
+
+def _same_infinity(mine: Array, theirs: Array) -> Any:
+    infinite = np.isinf(mine) | np.isinf(theirs)
+    return ~infinite | (mine == theirs) | np.isnan(mine) | np.isnan(theirs)
