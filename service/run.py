@@ -79,7 +79,8 @@ class Run:
                 closing: JsonObject = payload
                 return closing
             if event == "step":
-                await self._take_step(*payload, keep_step)
+                step, snapshot = payload
+                await self._take_step(step, snapshot, keep_step)
             elif event == "link":
                 await worker.send(await link(payload))
 

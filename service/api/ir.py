@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from service.api.problems import check_parameters
-from service.api.schemas import SnapshotView
+from service.api.schemas import DifferenceView, SnapshotView
 from service.api.state import ServicesDep
+from service.compilations import Compilations
 from service.errors import NotAcceptable, StageNotReached, UnknownFunction, UnknownStage, UnknownStep, nearest
+from service.ir_diff import difference
 from service.nouns import Compilation, Stage, Step
 
 router = APIRouter(tags=["ir"])
@@ -20,7 +23,7 @@ _REPRESENTATIONS = ("text/plain", "application/json")
 
 @router.get(
     "/ir/{stage}",
-    response_model=SnapshotView,
+    response_model=SnapshotView | DifferenceView,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def get_ir(
@@ -30,30 +33,96 @@ async def get_ir(
     id: Annotated[str | None, Query(description="A Compilation; default: the latest.")] = None,
     step: Annotated[int | None, Query(description="A step of that stage; default: its last.")] = None,
     function: Annotated[str | None, Query(description="One function; default: all.")] = None,
+    diff: Annotated[
+        str | None, Query(description="What differs from `previous`, another stage, or `<id>/<stage>`.")
+    ] = None,
+    offset: Annotated[int, Query(ge=0, description="Of a structured diff: the first change to list.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Of a structured diff: how many changes.")] = 500,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The IR after the last step of a stage: TVMScript, or JSON with functions, operators and calls."""
-    check_parameters(request, "id", "step", "function")
+    """The IR after the last step of a stage: TVMScript, or JSON with functions, operators and calls; or a diff."""
+    check_parameters(request, "id", "step", "function", "diff", "offset", "limit")
     representation = preferred(accept, _REPRESENTATIONS)
-    if stage not in list(Stage):
-        stages = [known.value for known in Stage]
-        raise UnknownStage(
-            f"There is no stage {stage[:100]!r}. Stages: {', '.join(stages)}.",
-            stage=stage[:100],
-            stages=stages,
-            nearest=nearest(stage, stages),
-        )
     compilations = services.compilations
     compilation = compilations.latest() if id is None else compilations.get(id)
-    found = _find_step(compilation, Stage(stage), step)
+    found = _find_step(compilation, _stage(stage), step)
     snapshot = compilations.snapshot(compilation.id, found.index)
     if function is not None:
         snapshot = _one_function(snapshot, function)
+    if diff is not None:
+        other, base = _find_base(compilations, compilation, found, diff)
+        before = compilations.snapshot(other.id, base.index)
+        if function is not None:
+            before = _one_function(before, function)
+        sides = ((other, base), (compilation, found))
+        return await asyncio.to_thread(_answer_diff, before, snapshot, sides, representation, offset, limit)
     if representation == "text/plain":
         headers = {"X-Compilation": compilation.id, "X-Step": str(found.index)}
         return PlainTextResponse(snapshot["text"], headers=headers)
     view = next(entry for entry in compilation.to_json()["steps"] if entry["index"] == found.index)
     return JSONResponse({"id": compilation.id, "stage": stage, "step": view, **snapshot})
+
+
+def _stage(name: str) -> Stage:
+    if name not in list(Stage):
+        stages = [known.value for known in Stage]
+        raise UnknownStage(
+            f"There is no stage {name[:100]!r}. Stages: {', '.join(stages)}.",
+            stage=name[:100],
+            stages=stages,
+            nearest=nearest(name, stages),
+        )
+    return Stage(name)
+
+
+def _find_base(
+    compilations: Compilations, compilation: Compilation, found: Step, diff: str
+) -> tuple[Compilation, Step]:
+    """The step to compare with: `previous`, a stage of the same Compilation, or `<id>/<stage>`."""
+    if diff == "previous":
+        if found.index == 0:
+            raise UnknownStep("Step 0 is the import: there is no step before it.", id=compilation.id, step=0)
+        return compilation, compilation.steps[found.index - 1]
+    other, _, stage = diff.rpartition("/")
+    base = compilations.get(other) if other else compilation
+    return base, _find_step(base, _stage(stage), None)
+
+
+def _answer_diff(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    sides: tuple[tuple[Compilation, Step], tuple[Compilation, Step]],
+    representation: str,
+    offset: int,
+    limit: int,
+) -> Response:
+    (other, base), (compilation, found) = sides
+    names = (_name(other, base), _name(compilation, found))
+    result = difference(before, after, names)
+    if representation == "text/plain":
+        return PlainTextResponse(result.text or f"No difference between {names[0]} and {names[1]}.\n")
+    end = offset + limit
+    answer = {
+        "from": {"id": other.id, "stage": base.stage.value, "step": base.index},
+        "to": {"id": compilation.id, "stage": found.stage.value, "step": found.index},
+        "same_model": other.model.sha256 == compilation.model.sha256,
+        "identical": result.is_empty,
+        "functions": {
+            "same": result.same,
+            "changed": result.changed,
+            "added": result.added,
+            "removed": result.removed,
+            "renamed": [{"from": old, "to": new} for old, new in result.renamed],
+        },
+        "changes": [change.to_json() for change in result.changes[offset:end]],
+        "total_changes": len(result.changes),
+        "next_offset": end if end < len(result.changes) else None,
+    }
+    return JSONResponse(answer)
+
+
+def _name(compilation: Compilation, step: Step) -> str:
+    return f"{compilation.id[:8]}/{step.stage.value}[{step.index}]"
 
 
 def _find_step(compilation: Compilation, stage: Stage, index: int | None) -> Step:

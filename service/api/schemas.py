@@ -194,6 +194,47 @@ class SnapshotView(BaseModel):
     functions: list[FunctionView]
 
 
+class StepReference(BaseModel):
+    id: str
+    stage: str
+    step: int
+
+
+class RenamedView(BaseModel):
+    old: str = Field(alias="from")
+    new: str = Field(alias="to")
+
+
+class FunctionsDifferenceView(BaseModel):
+    same: list[str]
+    changed: list[str]
+    added: list[str]
+    removed: list[str]
+    renamed: list[RenamedView]
+
+
+class ChangeView(BaseModel):
+    """A line that only one side has, or a binding whose operands differ."""
+
+    function: str
+    kind: Literal["added", "removed", "changed"]
+    before: str | None
+    after: str | None
+
+
+class DifferenceView(BaseModel):
+    """What differs between the IR of two steps, matched by structure; `changes` is one page of them."""
+
+    base: StepReference = Field(alias="from")
+    to: StepReference
+    same_model: bool
+    identical: bool
+    functions: FunctionsDifferenceView
+    changes: list[ChangeView]
+    total_changes: int
+    next_offset: int | None
+
+
 class OipTensor(BaseModel):
     """A tensor in the Open Inference Protocol's form; `shape` and `datatype` may be left out."""
 

@@ -53,7 +53,9 @@ class EagerReference:
             if spec.kind is not InputKind.USER_INPUT:
                 lifted.append(store[spec.target])
             else:
-                lifted.append(next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None))
+                lifted.append(
+                    next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
+                )
         try:
             with torch.no_grad():
                 results = _Widened(self._program.graph_module).run(*map(_wide, lifted))
@@ -105,7 +107,7 @@ class EagerReference:
         return size + 1 + choice
 
 
-class _Widened(torch.fx.Interpreter):
+class _Widened(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs a graph with float64 in place of float32, to tell rounding from error."""
 
     def run_node(self, n: torch.fx.Node) -> Any:

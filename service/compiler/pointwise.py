@@ -8,7 +8,6 @@ from typing import Any
 from tvm import te, tirx
 
 
-
 def pointwise(t: Any, scalar: Callable[..., Any], *operands: Any, name: str) -> Any:
     """`scalar`, a function of TensorIR scalars, applied to every element of the broadcast `operands`."""
 

@@ -69,15 +69,17 @@ def _describe(name: str, function: Any) -> JsonObject:
         "primitive": is_primitive(function),
         "ops": ops,
         "calls": calls,
-        "text": _text(function),
+        "text": _text(str(name), function),
     }
 
 
-def _text(function: Any) -> str:
+def _text(name: str, function: Any) -> str:
+    # By itself a function does not know its name, and prints as `main`.
     lines = function.script(show_meta=False).splitlines()
     start = next((index for index, line in enumerate(lines) if line and not line.startswith("#")), 0)
     end = next((index for index, line in enumerate(lines) if line.startswith("# Metadata omitted")), len(lines))
-    return "\n".join(lines[start:end]).rstrip() + "\n"
+    text = "\n".join(lines[start:end]).rstrip() + "\n"
+    return text.replace("def main(", f"def {name}(", 1)
 
 
 def _count_calls(function: relax.Function) -> tuple[dict[str, int], list[str]]:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 from torch.export.graph_signature import InputKind, OutputKind
@@ -20,6 +20,7 @@ from service.compiler.site import Site
 from service.errors import ImportFailed
 
 Converter = Callable[["Translation", "Arguments"], Any]
+
 
 def symbolic(expression: Any, symbols: Mapping[str, Any]) -> Any:
     """A sympy expression of PyTorch's over sizes as one of TensorIR. Raises ImportFailed."""

@@ -70,6 +70,50 @@ def test_a_stage_with_several_steps_gives_its_last_or_the_one_asked_for(server, 
     assert "op_pattern" not in first.text
 
 
+def test_the_difference_from_the_step_before_shows_what_the_pass_did(server, compilation):
+    answer = server.http.get("/ir/fusion", params={"id": compilation["id"], "diff": "previous"})
+    removed = [line for line in answer.text.splitlines() if line.startswith("-") and "R.matmul" in line]
+    added = [
+        line
+        for line in answer.text.splitlines()
+        if line.startswith("+") and "fused_dense_add" in line and " = " in line
+    ]
+    assert len(removed) == 2
+    assert len(added) == 2
+    assert not any("nn.relu" in line for line in answer.text.splitlines() if line[0] in "+-")
+
+
+def test_a_structured_difference_is_paged(server, compilation):
+    def ask(**params):
+        answer = server.http.get(
+            "/ir/fusion",
+            params={"id": compilation["id"], "diff": "import", **params},
+            headers={"Accept": "application/json"},
+        )
+        return answer.json()
+
+    whole = ask()
+    assert whole["same_model"]
+    assert not whole["identical"]
+    assert whole["functions"]["added"] == ["fused_dense_add0", "fused_dense_add1"]
+    assert whole["total_changes"] == len(whole["changes"])
+    pages, offset = [], 0
+    while offset is not None:
+        page = ask(offset=offset, limit=3)
+        pages += page["changes"]
+        offset = page["next_offset"]
+    assert pages == whole["changes"]
+
+
+def test_two_compilations_of_one_model_can_be_compared(server, model_file, compilation):
+    other = server.compile(model_file("mlp"), {"passes": ["fuse_dense_add"]}).json()
+    params = {"id": compilation["id"], "diff": f"{other['id']}/fusion"}
+    assert server.http.get("/ir/fusion", params=params).text.startswith("No difference between")
+    answer = server.http.get("/ir/fusion", params=params, headers={"Accept": "application/json"}).json()
+    assert answer["identical"]
+    assert answer["from"] == {"id": other["id"], "stage": "fusion", "step": 1}
+
+
 @pytest.mark.parametrize(
     ("path", "params", "slug", "words"),
     [
@@ -80,6 +124,11 @@ def test_a_stage_with_several_steps_gives_its_last_or_the_one_asked_for(server, 
         ("/ir/fusion", {"step": "one"}, "invalid-field", "step"),
         ("/ir/fusion", {"function": "man"}, "unknown-function", "main"),
         ("/ir/fusion", {"setp": 1}, "unknown-field", "step"),
+        ("/ir/fusion", {"diff": "fusio"}, "unknown-stage", "fusion"),
+        ("/ir/fusion", {"diff": "simplify"}, "stage-not-reached", "import"),
+        ("/ir/fusion", {"diff": "nobody/fusion"}, "unknown-compilation", "nobody"),
+        ("/ir/import", {"diff": "previous"}, "unknown-step", "no step before"),
+        ("/ir/fusion", {"diff": "import", "limit": 0}, "invalid-field", "limit"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(server, compilation, path, params, slug, words):

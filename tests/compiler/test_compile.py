@@ -29,7 +29,16 @@ def test_the_events_come_in_order(compiled: MakeRun, models: dict[str, str]) -> 
 def test_success_says_what_was_verified_and_built(compiled: MakeRun, models: dict[str, str]) -> None:
     run = compiled(models["mlp"], "generic")
     assert run.end["verification"]["passed"] is True
-    assert run.end["verification"]["cases"] == ["example", "random_0", "random_1"]
+    assert run.end["verification"]["cases"] == [
+        "example",
+        "random_0",
+        "random_1",
+        "zero",
+        "tiny",
+        "large",
+        "nan",
+        "infinite",
+    ]
     manifest = run.end["manifest"]
     assert manifest["signature"] == run.named("signature")[0]["signature"]
     assert manifest["library_bytes"] == Path(run.job.library_path).stat().st_size

@@ -161,7 +161,10 @@ def test_special_values_stand_in_cases_of_their_own() -> None:
     assert np.isnan(cases["nan"].inputs[0]).sum() == 1
     assert np.isinf(cases["infinite"].inputs[0]).sum() == 2
     assert (cases["zero"].inputs[0] == 0).sum() == 2
-    assert all(cases[name].special == (name not in ("example", "random_0", "random_1", "resized_0", "resized_1")) for name in cases)
+    assert all(
+        cases[name].special == (name not in ("example", "random_0", "random_1", "resized_0", "resized_1"))
+        for name in cases
+    )
 
 
 def test_integer_extremes_are_tried_where_eager_takes_them() -> None:

@@ -68,18 +68,14 @@ def _softplus(a: Arguments, dtype: str) -> Any:
 
 
 def _softshrink(a: Arguments, dtype: str) -> Any:
-    edge = tirx.const(float(a.lambd), dtype)
-    low = tirx.const(-float(a.lambd), dtype)
+    edge, low = tirx.const(float(a.lambd), dtype), tirx.const(-float(a.lambd), dtype)
     zero = tirx.const(0, dtype)
-    return lambda x: (
-        tirx.Select(
-            x > edge,
-            x + low,
-            tirx.Select(x < low, x + edge, x * tirx.reinterpret(dtype, tirx.const(0, dtype.replace("float", "int")))),
-        )
-        if zero is not None
-        else None
-    )
+
+    def shrink(x: Any) -> Any:
+        inner = tirx.Select(tirx.isnan(x), x, zero)
+        return tirx.Select(x > edge, x + low, tirx.Select(x < low, x + edge, inner))
+
+    return shrink
 
 
 def _hardshrink(a: Arguments, dtype: str) -> Any:
@@ -88,12 +84,8 @@ def _hardshrink(a: Arguments, dtype: str) -> Any:
     return lambda x: tirx.Select(tirx.And(x >= low, x <= edge), tirx.const(0, dtype), x)
 
 
-def _limits(t: Translation, a: Arguments) -> tuple[Any, Any]:
-    return a.values.get("min"), a.values.get("max")
-
-
 def _clamp(t: Translation, a: Arguments) -> Any:
-    low, high = _limits(t, a)
+    low, high = a.values.get("min"), a.values.get("max")
     given = [limit for limit in (low, high) if limit is not None]
     dtype = common_dtype(a.self, *given)
     x = t.tensor(a.self, dtype)

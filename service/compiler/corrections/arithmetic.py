@@ -46,11 +46,7 @@ def _sum(operator: Any, swapped: bool = False) -> Converter:
             left, right = right, left
         alpha = a.values.get("alpha", 1)
         if alpha != 1:
-            factor = t.tensor(alpha, dtype)
-            if swapped:
-                right = t.emit(relax.op.multiply(right, factor))
-            else:
-                right = t.emit(relax.op.multiply(right, factor))
+            right = t.emit(relax.op.multiply(right, t.tensor(alpha, dtype)))
         return narrowed(t, a, operator(left, right), dtype)
 
     return convert

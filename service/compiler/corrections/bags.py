@@ -42,19 +42,18 @@ def _kernel(a: Arguments, weighted: bool) -> Any:
                 with T.serial(0, tirx.max(last - first, 0)) as k:
                     index = indices[first + k]
                     row = within(index, rows)
-                    with T.If(index != a.padding_idx):
-                        with T.Then():
-                            with T.serial(0, width) as j:
-                                value = table[row * width + j]
-                                if weights is not None:
-                                    value = value * weights[first + k]
-                                old = out[bag * width + j]
-                                if a.mode == _MAX:
-                                    value = tirx.Select(state[0] == 0, value, maximum(old, value))
-                                else:
-                                    value = old + value
-                                out[bag * width + j] = value
-                            state[0] = state[0] + 1
+                    with T.If(index != a.padding_idx), T.Then():
+                        with T.serial(0, width) as j:
+                            value = table[row * width + j]
+                            if weights is not None:
+                                value = value * weights[first + k]
+                            old = out[bag * width + j]
+                            if a.mode == _MAX:
+                                value = tirx.Select(state[0] == 0, value, maximum(old, value))
+                            else:
+                                value = old + value
+                            out[bag * width + j] = value
+                        state[0] = state[0] + 1
                 if a.mode == _MEAN:
                     with T.serial(0, width) as j:
                         number = tirx.Cast(dtype_of(out[0]), tirx.max(state[0], 1))

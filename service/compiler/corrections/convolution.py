@@ -58,7 +58,13 @@ def _broadcast_zeros(t: Translation, a: Arguments, dtype: torch.dtype) -> Any:
 
 
 def _transposed(
-    t: Translation, a: Arguments, dtype: torch.dtype, rank: int, stride: list[int], padding: list[int], dilation: list[int]
+    t: Translation,
+    a: Arguments,
+    dtype: torch.dtype,
+    rank: int,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
 ) -> Any:
     """The transpose as a convolution of the input, spread by the strides, with the weight turned around."""
     sizes = a.weight.meta["val"].shape

@@ -51,7 +51,7 @@ def _number(t: Translation, value: Any) -> Any:
 def _arange(t: Translation, a: Arguments) -> Any:
     start, step = _number(t, a.values.get("start", 0)), _number(t, a.values.get("step", 1))
     dtype = a.result.dtype
-    if isinstance(start, float) or isinstance(step, float) or not dtype.is_floating_point and dtype is not torch.int64:
+    if isinstance(start, float) or isinstance(step, float) or (not dtype.is_floating_point and dtype is not torch.int64):
         raise ImportFailed("arange over symbols is compiled for whole numbers only.", step=0)
     name = dtype_name(dtype)
     bounds = relax.ShapeExpr([tirx.const(each, "int64") if isinstance(each, int) else each for each in (start, step)])

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from tvm import relax, te, tirx
 
-from service.compiler.corrections.reductions import all_true
-from service.compiler.pointwise import broadcast_read, broadcast_shape, pointwise
+from service.compiler.pointwise import broadcast_read, broadcast_shape
 from service.compiler.translation import Arguments, Converter, Translation
 from service.errors import ImportFailed
 
@@ -97,7 +96,9 @@ def _index_select(t: Translation, a: Arguments) -> Any:
         shape = [rows.shape[0] if at == axis else size for at, size in enumerate(x.shape)]
 
         def read(*i: Any) -> Any:
-            return read_safely(x, *[within(rows(each), x.shape[axis]) if at == axis else each for at, each in enumerate(i)])
+            return read_safely(
+                x, *[within(rows(each), x.shape[axis]) if at == axis else each for at, each in enumerate(i)]
+            )
 
         return te.compute(shape, read, name="index_select")
 
@@ -121,7 +122,9 @@ def _gather(t: Translation, a: Arguments) -> Any:
 
     def compute(x: Any, rows: Any) -> Any:
         def read(*i: Any) -> Any:
-            return read_safely(x, *[within(rows(*i), x.shape[axis]) if at == axis else each for at, each in enumerate(i)])
+            return read_safely(
+                x, *[within(rows(*i), x.shape[axis]) if at == axis else each for at, each in enumerate(i)]
+            )
 
         return te.compute(rows.shape, read, name="gather")
 

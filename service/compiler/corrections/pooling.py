@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tvm import te, tirx
 
 from service.compiler.corrections.arithmetic import is_float, maximum
@@ -106,7 +105,11 @@ def _max_with_indices(t: Translation, x: Any, shape: Any, rank: int, make: Make)
         if is_float(right[1]):
             left_nan, right_nan = tirx.isnan(left[1]), tirx.isnan(right[1])
             either = tirx.Select(left_nan, tirx.Select(right_nan, left[0] > right[0], left_nan), left[1] > right[1])
-            either = tirx.Select(tirx.And(right_nan, tirx.Or(left[1] <= left[1], left_nan)), tirx.And(left_nan, left[0] > right[0]), either)
+            either = tirx.Select(
+                tirx.And(right_nan, tirx.Or(left[1] <= left[1], left_nan)),
+                tirx.And(left_nan, left[0] > right[0]),
+                either,
+            )
             same = tirx.And(left[1] <= right[1], left[1] >= right[1])
         else:
             either, same = left[1] > right[1], left[1] == right[1]
@@ -213,7 +216,11 @@ def _average(rank: int, make_windows: Callable[[Arguments, int], Make]) -> Conve
 
 CONVERTERS: dict[str, Converter] = {
     **{f"aten.avg_pool{rank}d.default": _average(rank, _sliding_windows) for rank in (1, 2, 3)},
-    **{f"aten.{under}adaptive_avg_pool{rank}d.default": _average(rank, _adaptive_windows) for rank in (1, 2, 3) for under in ("", "_")},
+    **{
+        f"aten.{under}adaptive_avg_pool{rank}d.default": _average(rank, _adaptive_windows)
+        for rank in (1, 2, 3)
+        for under in ("", "_")
+    },
     **{f"aten.max_pool{rank}d.default": _max_pool(rank, _sliding_windows) for rank in (1, 2, 3)},
     **{f"aten.max_pool{rank}d_with_indices.default": _max_pool(rank, _sliding_windows) for rank in (1, 2, 3)},
     **{f"aten.adaptive_max_pool{rank}d.default": _max_pool(rank, _adaptive_windows) for rank in (1, 2, 3)},

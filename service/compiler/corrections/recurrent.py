@@ -154,7 +154,7 @@ def _state(t: Translation, states: Any, index: int) -> Any:
 
 def _layers(kind: Cell) -> Converter:
     def convert(t: Translation, a: Arguments) -> Any:
-        node = a.values["input"] if "input" in a.values else None
+        node = a.values.get("input")
         if node is None or "data" in a.values or a.result[0].ndim != 3:
             raise ImportFailed("recurrent layers are compiled for padded batches (steps, batch, features).", step=0)
         if a.train and a.dropout > 0 and a.num_layers > 1:
@@ -182,8 +182,8 @@ def _stack(t: Translation, a: Arguments, kind: Cell, node: Any) -> Any:
         for direction in range(directions):
             index = layer * directions + direction
             weights = list(a.params[index * each : (index + 1) * each])
-            starting = [_state(t, states, index) for states in (hiddens, cells)]
-            output, hidden, cell = _direction(t, kind, x, weights, *starting, direction == 1, dtype)
+            first, first_cell = _state(t, hiddens, index), _state(t, cells, index)
+            output, hidden, cell = _direction(t, kind, x, weights, first, first_cell, direction == 1, dtype)
             outputs.append(output)
             last_hidden.append(hidden)
             last_cell.append(cell)

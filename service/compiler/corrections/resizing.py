@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
-
 from tvm import relax
 
 from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation
 from service.errors import ImportFailed
+
 
 def _axis_weights(operator: Any, sizes: tuple[int, int], align: bool, scale: float | None) -> torch.Tensor:
     """(out, in) float64: what each element of one axis gets of each other. Resizing is linear, so eager says it."""
@@ -57,7 +57,10 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def _is_resizing(name: str) -> bool:
-    return name.startswith(("aten.upsample", "aten._upsample", "aten.grid_sampler", "aten.pixel_")) and "backward" not in name
+    return (
+        name.startswith(("aten.upsample", "aten._upsample", "aten.grid_sampler", "aten.pixel_"))
+        and "backward" not in name
+    )
 
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {

@@ -124,9 +124,7 @@ def _cropped(t: Translation, expr: Any, value: Any, index: Any) -> Any:
     """A source of scatter may be larger than the index; only the corner of the index's shape is read."""
     if [str(each) for each in value.shape] == [str(each) for each in index.shape]:
         return expr
-    return t.te(
-        lambda x, shape: te.compute(shape, lambda *i: x(*i), name="crop"), expr, t.shape(index), name="crop"
-    )
+    return t.te(lambda x, shape: te.compute(shape, lambda *i: x(*i), name="crop"), expr, t.shape(index), name="crop")
 
 
 def _scatter_reduce(t: Translation, a: Arguments) -> Any:
@@ -162,7 +160,9 @@ def _index_write(t: Translation, a: Arguments, how: str, source: Any) -> Any:
         row = within(tables[0][position[axis]], shapes[0][axis])
         return _ravel([row if at == axis else each for at, each in enumerate(position)], shapes[0])
 
-    return t.cast(written(t, t.tensor(a.self, dtype), src, [index], where, _COMBINE[how], "index_write"), dtype, value.dtype)
+    return t.cast(
+        written(t, t.tensor(a.self, dtype), src, [index], where, _COMBINE[how], "index_write"), dtype, value.dtype
+    )
 
 
 def _index_put(t: Translation, a: Arguments) -> Any:

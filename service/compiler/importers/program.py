@@ -11,14 +11,12 @@ import torch
 # workers are forked from.
 import torch._functorch.aot_autograd
 import torch.fx.experimental.proxy_tensor
-import torch.utils._pytree as pytree
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from service.compiler import corrections
-from service.compiler.constants import array_of, tensor_of
+from service.compiler.eager import EagerReference, user_input_specs
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
-from service.compiler.eager import EagerReference, user_input_specs
 from service.compiler.importers.example_inputs import read_inputs_file, reconcile_declared
 from service.compiler.readers.operator_uses import Use, unsupported_list
 from service.compiler.site import Site, operator_name
@@ -141,7 +139,9 @@ def _refuse_layouts(program: torch.export.ExportedProgram) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise ImportFailed(f"The model holds {name!r}, which is no tensor but {type(tensor).__name__}.", step=0)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
-            kind = "quantised" if tensor.is_quantized else str(tensor.layout if not tensor.is_complex() else tensor.dtype)
+            kind = (
+                "quantised" if tensor.is_quantized else str(tensor.layout if not tensor.is_complex() else tensor.dtype)
+            )
             raise ImportFailed(
                 f"The tensor {name!r} of the model is {kind}; only dense real tensors can be compiled. "
                 "Call `.to_dense()` on it before exporting.",
@@ -168,7 +168,11 @@ def _refuse_operators(program: torch.export.ExportedProgram) -> None:
 
 def _converted(program: torch.export.ExportedProgram, nodes: list[torch.fx.Node]) -> list[torch.fx.Node]:
     """Without the nodes that PyTorch computes once and for all, and with those of branches."""
-    stored = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)}
+    stored = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    }
     constants = {node for node in program.graph.nodes if node.op == "placeholder" and node.name in stored}
     left = []
     for node in nodes:

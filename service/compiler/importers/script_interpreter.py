@@ -89,6 +89,7 @@ class ScriptInterpreter:
         return carried
 
     def _call(self, node: Any, kind: str, inputs: list[Any]) -> Any:
+        inputs = _as_numbers(inputs)
         if kind in BUILTINS and not any(isinstance(value, torch.Tensor) for value in inputs):
             return BUILTINS[kind](*inputs)
         if kind in _OF_TENSORS:
@@ -112,6 +113,20 @@ class ScriptInterpreter:
         """Marks what is exported meanwhile with the node's source line."""
         with torch.fx.traceback.annotate({"source_line": self._place(node)}):
             yield
+
+
+def _as_numbers(inputs: list[Any]) -> list[Any]:
+    """Inputs of arithmetic on sizes, for which tracing makes a tensor of every whole number."""
+    whole = [is_number(value) or _is_whole(value) or value is None or isinstance(value, str) for value in inputs]
+    if not all(whole) or not any(is_number(value) for value in inputs):
+        return inputs
+    return [value.item() if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def _is_whole(value: Any) -> bool:
+    # Of an export's inputs only stand-ins are seen, so a plain tensor is a constant of the graph.
+    plain = type(value) is torch.Tensor and value.dim() == 0
+    return plain and not value.is_floating_point() and not value.is_complex()
 
 
 def _outputs(node: Any, result: Any) -> list[Any]:

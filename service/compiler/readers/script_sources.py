@@ -37,7 +37,7 @@ class ScriptSources:
     def assignment(self, attribute: str) -> str | None:
         """The line, in the form of `locate`, that sets an attribute of a module first."""
         wanted = re.compile(rf"\s*self\.{re.escape(attribute)}\s*=[^=]")
-        for file, (_, table) in self._files.items():
+        for _, table in self._files.values():
             for source, first_line, text in _sources(table):
                 for number, line in enumerate(text.split("\n"), first_line):
                     if wanted.match(line):
