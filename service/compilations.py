@@ -180,23 +180,28 @@ class Compilations:
         elif not run.compilation.state.ended:
             run.compilation = dataclasses.replace(run.compilation, state=State.CANCELLED, ended_at=_now())
         try:
-            artifact = run.compilation.artifact
-            self._journal.update(run.compilation, [] if artifact is None else [artifact.library_sha256])
+            if run.recorded:
+                artifact = run.compilation.artifact
+                self._journal.update(run.compilation, [] if artifact is None else [artifact.library_sha256])
+            else:
+                self._journal.begin(run.compilation, [])
         except Exception:
             log.exception("the end of compilation %s could not be recorded", run.compilation.id)
         finally:
             del self._runs[run.compilation.id]
             run.ended.set()
+            run.note_progress()
 
     async def _keep_request(self, run: Run, request: Request) -> None:
-        key = run.compilation.id
         await _finish(self._store.adopt, request.model_file, request.model.sha256)
         objects = [request.model.sha256]
         if request.inputs_file is not None and request.inputs_sha256 is not None:
             await _finish(self._store.adopt, request.inputs_file, request.inputs_sha256)
             objects.append(request.inputs_sha256)
-        earlier = self._journal.objects(key)
+        # A new attempt takes the place of an earlier one, and of what only that needed.
+        earlier = self._journal.objects(run.compilation.id)
         await _finish(self._journal.begin, run.compilation, objects)
+        run.recorded = True
         self._collect(earlier)
 
     async def _compile(self, run: Run, request: Request) -> None:
@@ -259,6 +264,11 @@ class Compilations:
                 await asyncio.wait_for(run.ended.wait(), seconds)
             return run.compilation
         return self.get(key)
+
+    async def progress(self, key: str) -> None:
+        """Returns when a step has been added to a Compilation that runs, or it has ended."""
+        if key in self._runs:
+            await self._runs[key][0].progress()
 
     async def delete(self, key: str) -> None:
         """Cancels a Compilation that has not ended, deletes one that has. Raises UnknownCompilation."""

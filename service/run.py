@@ -42,6 +42,8 @@ class Run:
     def __init__(self, compilation: Compilation, limits: Limits) -> None:
         self.compilation = compilation
         self.ended = asyncio.Event()
+        self.recorded = False
+        self._progress = asyncio.Event()
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
 
@@ -71,6 +73,15 @@ class Run:
             # Gone before its library is looked at: it can no longer change it.
             await worker.end()
         return closing, await asyncio.to_thread(_digest_of_library, folder / LIBRARY, limits.library_bytes)
+
+    async def progress(self) -> None:
+        """Returns after the next step, or the end."""
+        await self._progress.wait()
+
+    def note_progress(self) -> None:
+        """Wakes all that wait for progress; whoever waits from now on waits for the next."""
+        self._progress.set()
+        self._progress = asyncio.Event()
 
     async def _follow(self, worker: Worker, keep_step: KeepStep, link: Link) -> JsonObject:
         while True:
@@ -109,6 +120,7 @@ class Run:
             _raise_unintelligible(f"step {step.index} after {done} steps")
         await keep_step(step, snapshot)
         self.compilation = dataclasses.replace(self.compilation, steps=(*self.compilation.steps, step))
+        self.note_progress()
 
     def _note_signature(self, frame: Frame) -> None:
         signature = Signature.from_json(frame.body["signature"])

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, compile, infer, inspect, ir, problems
+from service.api import about, compile, events, infer, inspect, ir, problems
 from service.api.openapi import complete
 from service.api.state import Services
 from service.compilations import Compilations
@@ -65,7 +65,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         docs_url=None,
     )
     problems.install(app)
-    for module in (compile, inspect, ir, infer, about):
+    for module in (compile, inspect, ir, infer, about, events):
         app.include_router(module.router)
 
     def openapi() -> dict[str, Any]:

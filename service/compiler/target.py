@@ -85,9 +85,10 @@ def host_cpu() -> str:
 
 @functools.cache
 def toolchain() -> JsonObject:
-    """What decides the result of a Compilation besides the request: versions, and the CPU that ``native`` means."""
+    """What decides the result of a Compilation besides the request: our code, versions, what ``native`` means."""
     native = features(tvm_target(Target()))
     return {
+        "compiler": _digest_of_sources(),
         "tvm": metadata.version("apache-tvm"),
         "tvm_ffi": metadata.version("apache-tvm-ffi"),
         "torch": metadata.version("torch"),
@@ -95,6 +96,19 @@ def toolchain() -> JsonObject:
         "cpu": host_cpu(),
         "cpu_features": hashlib.sha256(",".join(native).encode()).hexdigest()[:16],
     }
+
+
+@functools.cache
+def _digest_of_sources() -> str:
+    """Changes with any change of this package or the runtime: nothing that an older one compiled is taken for ours.
+
+    Cached, because a sandboxed worker may not read them.
+    """
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in sorted([*package.rglob("*.py"), *(package.parent / "runtime").rglob("*.py")]):
+        digest.update(f"{source.relative_to(package.parent)}\n".encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @functools.cache

@@ -45,4 +45,4 @@ def test_a_cpu_that_llvm_does_not_know_is_named() -> None:
 
 def test_the_toolchain_is_canonical_json() -> None:
     assert canonical_json(toolchain())
-    assert set(toolchain()) == {"tvm", "tvm_ffi", "torch", "python", "cpu", "cpu_features"}
+    assert set(toolchain()) == {"compiler", "tvm", "tvm_ffi", "torch", "python", "cpu", "cpu_features"}

@@ -105,7 +105,7 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
         elif isinstance(holder[key], str) and holder[key].startswith("["):
             holder[key] = mutate_bytes(holder[key].encode(), rng).decode("utf-8", "replace")
         else:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = copy.deepcopy(rng.choice(VALUES))
     return json.dumps(value).encode("utf-8", "replace")
 
 

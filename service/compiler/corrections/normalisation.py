@@ -70,11 +70,9 @@ def _batch_norm(t: Translation, a: Arguments) -> Any:
     given = [node is not None for node in (a.weight, a.bias, a.running_mean, a.running_var)]
     if any(tensor is None and there for tensor, there in zip(tensors, given, strict=True)):
         raise ImportFailed("batch_norm is compiled for statistics that the model stores.", step=0)
-    weight, bias, mean, variance = (None if tensor is None else tensor.double() for tensor in tensors)
-    assert mean is not None
-    assert variance is not None
-    scale = (1 if weight is None else weight) / torch.sqrt(variance + a.eps)
-    shift = (0 if bias is None else bias) - mean * scale
+    weight, bias, mean, variance = (torch.empty(0) if tensor is None else tensor.double() for tensor in tensors)
+    scale = (weight if given[0] else 1) / torch.sqrt(variance + a.eps)
+    shift = (bias if given[1] else 0) - mean * scale
     x = t.tensor(a.input, dtype)
     factors = [_along_channels(t, t.constant(each.to(dtype)), rank) for each in (scale, shift)]
     normal = t.emit(relax.op.add(t.emit(relax.op.multiply(x, factors[0])), factors[1]))

@@ -1,0 +1,71 @@
+"""Tensors from nothing and conversions of dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.cases.programs import try_program
+from tests.compiler.corrections.uncorrected import upstream_is_right
+
+nan, inf = float("nan"), float("inf")
+R = torch.randn
+
+PROGRAMS = {
+    "from nothing": (
+        lambda x: (
+            x.new_zeros(2, 3),
+            torch.arange(5),
+            torch.arange(0, 1, 0.25),
+            torch.linspace(0, 1, 5),
+            torch.eye(3),
+            torch.full((2,), 7),
+            torch.ones_like(x, dtype=torch.int32),
+            torch.full_like(x, 2),
+            torch.tril_indices(3, 3),
+        ),
+        lambda: (R(2, 3),),
+    ),
+    "from floats": (
+        lambda x: (
+            x.to(torch.bool),
+            x.double(),
+            x.half(),
+            x.bfloat16(),
+            x.nan_to_num(0, 9, 9).clamp(-100, 100).to(torch.int32),
+            x.nan_to_num(0, 9, 9).clamp(0, 100).to(torch.uint8),
+        ),
+        lambda: (torch.tensor([nan, inf, -inf, 0.0, 0.5, -0.5, 2.7, -3.2]),),
+    ),
+    "from integers": (
+        lambda x: (
+            x.bool(),
+            x.float(),
+            x.to(torch.int8),
+            x.to(torch.uint8),
+            x.bool().float(),
+            x.bool().half(),
+            x.bool().int(),
+        ),
+        lambda: (torch.tensor([0, 1, -1, 300, 2**40]),),
+    ),
+}
+TOLERANCES: dict[str, dict[str, float]] = {}
+UPSTREAM = ["from floats"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_kind_gives_eager_s_answer(name: str) -> None:
+    torch.manual_seed(0)
+    function, args = PROGRAMS[name]
+    outcome = try_program(function, args(), **TOLERANCES.get(name, {}))
+    assert outcome.kind == "equal", outcome.problem.detail
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_the_correction_is_still_needed(name: str) -> None:
+    function, args = PROGRAMS[name]
+    torch.manual_seed(0)
+    assert not upstream_is_right(function, args()), f"TVM gets {name} right: see whether its correction can go"
