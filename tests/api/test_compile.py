@@ -24,7 +24,7 @@ def test_a_model_is_compiled_step_by_step_and_its_numbers_are_checked(server, mo
     assert [step["stage"] for step in compilation["steps"]] == ["import", "fusion", "lowering", "fuse_tir"]
     assert all(step["error"] < 1e-5 for step in compilation["steps"])
     assert compilation["verification"]["passed"]
-    assert compilation["verification"]["cases"] == ["example", "random_0", "random_1"]
+    assert compilation["verification"]["cases"][:3] == ["example", "random_0", "random_1"]
     assert {timing["phase"] for timing in compilation["timings"]} == {"import", "pass", "build", "verify"}
     assert compilation["signature"]["inputs"] == [{"name": "input", "shape": [2, 8], "dtype": "float32"}]
     assert server.http.get(answer.headers["location"]).json() == compilation

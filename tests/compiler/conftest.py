@@ -112,7 +112,8 @@ def make_run(tmp_path: Path) -> MakeRun:
     ) -> Run:
         recipe = load_catalogue().recipe(passes, target or Target(), 200)
         fields = {"inputs": None, "inputs_path": None, "limits": Limits(), "work_dir": str(tmp_path), **rest}
-        return Run(CompileJob(path, ModelFormat.EXPORTED_PROGRAM, recipe, Verify(verify), **fields))
+        model_format = fields.pop("format", ModelFormat.EXPORTED_PROGRAM)
+        return Run(CompileJob(path, model_format, recipe, Verify(verify), **fields))
 
     return make
 

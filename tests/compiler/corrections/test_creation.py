@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 from tests.cases.programs import try_program
-from tests.compiler.corrections.uncorrected import upstream_is_right
 
 nan, inf = float("nan"), float("inf")
 R = torch.randn
@@ -53,7 +50,6 @@ PROGRAMS = {
     ),
 }
 TOLERANCES: dict[str, dict[str, float]] = {}
-UPSTREAM = ["from floats"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -62,10 +58,3 @@ def test_the_kind_gives_eager_s_answer(name: str) -> None:
     function, args = PROGRAMS[name]
     outcome = try_program(function, args(), **TOLERANCES.get(name, {}))
     assert outcome.kind == "equal", outcome.problem.detail
-
-
-@pytest.mark.parametrize("name", UPSTREAM)
-def test_the_correction_is_still_needed(name: str) -> None:
-    function, args = PROGRAMS[name]
-    torch.manual_seed(0)
-    assert not upstream_is_right(function, args()), f"TVM gets {name} right: see whether its correction can go"
