@@ -34,6 +34,7 @@ from service.nouns import (
     Limits,
     Model,
     Recipe,
+    SpecialValues,
     State,
     Step,
     TensorSpec,
@@ -59,6 +60,7 @@ class Request:
     model_file: Path
     recipe: Recipe
     verify: Verify
+    special_values: SpecialValues = SpecialValues.FAIL
     inputs: tuple[TensorSpec, ...] | None = None
     inputs_sha256: str | None = None
     inputs_file: Path | None = None
@@ -115,7 +117,9 @@ class Compilations:
             "declared": None if request.inputs is None else [spec.to_json() for spec in request.inputs],
             "examples": request.inputs_sha256,
         }
-        key = compilation_id(request.model.sha256, request.recipe, request.verify, inputs, toolchain)
+        key = compilation_id(
+            request.model.sha256, request.recipe, request.verify, request.special_values, inputs, toolchain
+        )
         found = await self._find(key)
         if found is None:
             return self._admit(key, request), True
@@ -149,7 +153,14 @@ class Compilations:
                 retry_after_s=5,
             )
         compilation = Compilation(
-            key, State.QUEUED, _now(), request.model, request.recipe, request.verify, inputs=request.inputs
+            key,
+            State.QUEUED,
+            _now(),
+            request.model,
+            request.recipe,
+            request.verify,
+            request.special_values,
+            inputs=request.inputs,
         )
         run = Run(compilation, self._limits)
         # No await since `_find`: a twin that arrives from here on joins this run.
@@ -223,6 +234,7 @@ class Compilations:
             inputs_path="inputs.npz" if "inputs.npz" in readable else None,
             work_dir=".",
             limits=self._limits,
+            special_values=request.special_values,
         )
         with work_folder(self._store.scratch, readable, COMPILE_FILES) as folder:
             closing, library = await run.execute(self._pool, job, folder, keep_step)

@@ -53,6 +53,13 @@ class Verify(enum.StrEnum):
     EVERY_STEP = "every_step"
 
 
+class SpecialValues(enum.StrEnum):
+    """What becomes of an artifact that differs from PyTorch only on NaN, infinities, signed zeros and extremes."""
+
+    FAIL = "fail"
+    REPORT = "report"
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and no spaces: equal values give equal bytes. Raises ValueError on NaN or infinity."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -207,6 +214,7 @@ class CompileJob:
     inputs_path: str | None
     work_dir: str
     limits: Limits
+    special_values: SpecialValues = SpecialValues.FAIL
 
     @property
     def library_path(self) -> str:
@@ -222,6 +230,7 @@ class CompileJob:
             "inputs_path": self.inputs_path,
             "work_dir": self.work_dir,
             "limits": self.limits.to_json(),
+            "special_values": self.special_values.value,
         }
 
     @classmethod
@@ -236,6 +245,7 @@ class CompileJob:
             value["inputs_path"],
             value["work_dir"],
             Limits(**value["limits"]),
+            SpecialValues(value["special_values"]),
         )
 
 
@@ -298,6 +308,7 @@ def compilation_id(
     model_sha256: str,
     recipe: Recipe,
     verify: Verify,
+    special_values: SpecialValues,
     inputs: JsonObject,
     toolchain: JsonObject,
 ) -> str:
@@ -312,6 +323,7 @@ def compilation_id(
         "passes": [spec.to_json() for spec in recipe.passes],
         "target": recipe.target.to_json(),
         "verify": verify.value,
+        "special_values": special_values.value,
         "inputs": inputs,
         "toolchain": toolchain,
     }
@@ -360,6 +372,7 @@ class Compilation:
     model: Model
     recipe: Recipe
     verify: Verify
+    special_values: SpecialValues = SpecialValues.FAIL
     started_at: str | None = None
     ended_at: str | None = None
     inputs: tuple[TensorSpec, ...] | None = None
@@ -380,6 +393,7 @@ class Compilation:
             "model": self.model.to_json(),
             "recipe": self.recipe.to_json(),
             "verify": self.verify.value,
+            "special_values": self.special_values.value,
             "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
             "signature": None if self.signature is None else self.signature.to_json(),
             "timings": list(self.timings),
@@ -404,6 +418,7 @@ class Compilation:
             model=Model.from_json(value["model"]),
             recipe=Recipe.from_json(value["recipe"]),
             verify=Verify(value["verify"]),
+            special_values=SpecialValues(value.get("special_values", "fail")),
             started_at=value["started_at"],
             ended_at=value["ended_at"],
             inputs=None if value["inputs"] is None else tuple(map(TensorSpec.from_json, value["inputs"])),

@@ -27,7 +27,7 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
-from service.nouns import Compilation, Model, Recipe, State, Target, TensorSpec, Verify
+from service.nouns import Compilation, Model, Recipe, SpecialValues, State, Target, TensorSpec, Verify
 
 router = APIRouter(tags=["compile"])
 
@@ -127,6 +127,7 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
         model.file,
         recipe,
         Verify(fields.verify),
+        SpecialValues(fields.special_values),
         declared,
         None if examples is None else examples.sha256,
         None if examples is None else examples.file,

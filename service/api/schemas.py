@@ -44,6 +44,9 @@ class CompileRequest(_Request):
     )
     target: TargetRequest = TargetRequest()
     verify: Literal["artifact", "every_step"] = "artifact"
+    special_values: Literal["fail", "report"] = Field(
+        default="fail", description="What differs only on NaN, infinities, signed zeros and extremes fails, or is told."
+    )
 
 
 class TensorSpecView(BaseModel):
@@ -123,6 +126,7 @@ class CompilationView(BaseModel):
     model: ModelView
     recipe: RecipeView
     verify: str
+    special_values: str
     inputs: list[TensorSpecView] | None
     signature: SignatureView | None
     steps: list[StepView]
