@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,15 +84,20 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and gives, in order."""
+    """What a model takes and gives, in order; for each symbol of a shape the sizes that the model allows.
+
+    An upper bound is None where there is none.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         return {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
+            "symbols": {name: {"min": low, "max": high} for name, (low, high) in self.symbols.items()},
         }
 
     @classmethod
@@ -99,6 +105,7 @@ class Signature:
         return cls(
             tuple(TensorSpec.from_json(spec) for spec in value["inputs"]),
             tuple(TensorSpec.from_json(spec) for spec in value["outputs"]),
+            {str(name): (bounds["min"], bounds["max"]) for name, bounds in value.get("symbols", {}).items()},
         )
 
 

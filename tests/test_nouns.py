@@ -33,7 +33,7 @@ RECIPE = Recipe((PassSpec("fuse", {"deep": True}),), Target("native", 2), "mine"
 STEP = Step(0, Stage.IMPORT, None, {}, True, 1.5, 1.25, {"relax.add": 2}, 1, 0.5, ("a note",))
 COMPILATION = Compilation(
     "ab" * 16, State.SUCCEEDED, "2026-01-01T00:00:00Z", Model("cd" * 32, ModelFormat.EXPORTED_PROGRAM, 9, "m.pt2"),
-    RECIPE, Verify.EVERY_STEP, SpecialValues.REPORT, "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", (SPEC,), Signature((SPEC,), (SPEC,)),
+    RECIPE, Verify.EVERY_STEP, SpecialValues.REPORT, "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", (SPEC,), Signature((SPEC,), (SPEC,), {"batch": (1, None)}),
     (STEP,), ({"phase": "import", "wall_ms": 1.0, "cpu_ms": 1.0},), {"passed": True}, Artifact("ef" * 32, {"cpu": "x"}), None,
 )  # fmt: skip
 

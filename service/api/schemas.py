@@ -55,9 +55,17 @@ class TensorSpecView(BaseModel):
     dtype: str
 
 
+class SymbolView(BaseModel):
+    """The sizes that a symbolic dimension may have; no upper bound where `max` is null."""
+
+    min: int
+    max: int | None
+
+
 class SignatureView(BaseModel):
     inputs: list[TensorSpecView]
     outputs: list[TensorSpecView]
+    symbols: dict[str, SymbolView]
 
 
 class ModelView(BaseModel):

@@ -73,6 +73,7 @@ def read_inputs(given: Any, signature: Signature) -> list[RawTensor]:
     arrays = [_read_tensor(by_name[spec.name], spec) for spec in signature.inputs]
     for spec, array in zip(signature.inputs, arrays, strict=True):
         _check_shape(spec, array.shape, symbols)
+    _check_ranges(symbols, signature)
     return [
         RawTensor(spec.dtype, array.shape, array.tobytes())
         for spec, array in zip(signature.inputs, arrays, strict=True)
@@ -153,6 +154,19 @@ def _check_shape(spec: TensorSpec, shape: tuple[int, ...], symbols: dict[str, tu
                 input=spec.name,
                 expected=expected,
                 got=list(shape),
+            )
+
+
+def _check_ranges(symbols: dict[str, tuple[int, str]], signature: Signature) -> None:
+    for symbol, (size, where) in symbols.items():
+        low, high = signature.symbols.get(symbol, (0, None))
+        if size < low or (high is not None and size > high):
+            allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise InputShape(
+                f"The dimension {symbol!r} ({where}) is {size}; the model was exported for sizes {allowed}.",
+                symbol=symbol,
+                expected={"min": low, "max": high},
+                got=size,
             )
 
 

@@ -57,6 +57,17 @@ def test_one_artifact_serves_every_batch_size(server, dynamic, batch):
     assert (outputs == outputs[0]).all()
 
 
+@pytest.mark.parametrize("batch", [0, 65])
+def test_a_size_that_the_model_was_not_exported_for_is_refused(server, dynamic, batch):
+    answer = server.http.post(
+        "/infer", json={"model": dynamic, "inputs": {"x": np.ones((batch, 4)).tolist() or [[1] * 4][:0]}}
+    )
+    assert answer.status_code == 400
+    assert answer.json()["type"] == "/problems/input-shape"
+    if batch:
+        assert "from 1 to 64" in answer.json()["detail"]
+
+
 def test_numbers_that_json_lacks_go_both_ways_as_strings(server, model_file):
     model = server.compile(model_file("log")).json()["id"]
     answer = server.http.post("/infer", json={"model": model, "inputs": {"x": [-1, 0, "Infinity"]}})

@@ -39,7 +39,8 @@ def reconcile_declared(signature: Signature, declared: tuple[TensorSpec, ...] | 
             _match_dim(spec.name, mine, theirs, f"{where}.shape[{position}]", names)
     if expected:
         raise _mismatch(f"the model has an input {next(iter(expected))!r} that is not declared", "inputs")
-    return Signature(_renamed(signature.inputs, names), _renamed(signature.outputs, names))
+    symbols = {names.get(symbol, symbol): bounds for symbol, bounds in signature.symbols.items()}
+    return Signature(_renamed(signature.inputs, names), _renamed(signature.outputs, names), symbols)
 
 
 def _match_dim(name: str, mine: int | str, theirs: int | str, where: str, names: dict[str, str]) -> None:

@@ -96,7 +96,20 @@ def _signature(program: torch.export.ExportedProgram, specs: list[Any]) -> Signa
             )
     if not outputs:
         raise ImportFailed("The model returns no tensor, so there is nothing to compile.", step=0)
-    return Signature(tuple(_tensor_spec(spec.arg.name, values[spec.arg.name]) for spec in specs), tuple(outputs))
+    inputs = tuple(_tensor_spec(spec.arg.name, values[spec.arg.name]) for spec in specs)
+    return Signature(inputs, tuple(outputs), _symbols(program, inputs))
+
+
+def _symbols(
+    program: torch.export.ExportedProgram, inputs: tuple[TensorSpec, ...]
+) -> dict[str, tuple[int, int | None]]:
+    """The sizes that the export allows for each dimension that is a symbol by itself."""
+    used = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
+    return {
+        str(symbol): (int(bounds.lower), int(bounds.upper) if bounds.upper.is_Integer else None)
+        for symbol, bounds in program.range_constraints.items()
+        if str(symbol) in used
+    }
 
 
 def _tensor_spec(name: str, value: Any) -> TensorSpec:

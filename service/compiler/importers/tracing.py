@@ -74,8 +74,9 @@ def _explained(error: Exception, place: str | None, arguments: Arguments) -> Imp
             step=0,
             source_line=place,
         )
-    symbols = any(arguments.dynamic.values())
-    hint = " A dimension that has one size only must be declared as that number." if symbols else ""
+    hint = ""
+    if any(arguments.dynamic.values()):
+        hint = " A dimension that has one size only must be declared as that number."
     return ImportFailed(
         f"The model cannot be run with these inputs{at}: {readable_message(error)[:500]}.{hint}",
         step=0,

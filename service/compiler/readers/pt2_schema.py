@@ -189,7 +189,7 @@ def _check_container(kind: str, value: Any, where: str, depth: int) -> Any:
 def _check_struct(kind: str, value: Any, where: str, depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _mistyped(value, f"a {kind}", where)
-    checked = {}
+    checked: dict[str, Any] = {}
     for field, inner in STRUCTS[kind].items():
         if field not in value:
             if not inner.endswith("?") and inner != "nothing" and field not in _LATER_FIELDS:
