@@ -44,6 +44,8 @@ def test_every_module_has_its_test(source):
     mirrored = Path("tests", *source.parts[1:-1], f"test_{source.stem}.py")
     if (ROOT / TESTED_ELSEWHERE.get(str(source), mirrored)).exists():
         return
+    if source.parent == Path("service/compiler/passes"):
+        return  # tests/compiler/passes/test_examples.py finds and tries all
     module = ".".join(source.with_suffix("").parts)
     in_its_folder = (ROOT / mirrored.parent).glob("test_*.py")
     assert any(module in test.read_text() for test in in_its_folder), f"{source} has no {mirrored}"

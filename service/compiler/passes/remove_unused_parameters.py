@@ -1,0 +1,60 @@
+"""Removes parameters that a private sub-function does not read, and the arguments that were passed for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tvm import IRModule, relax
+
+from service.nouns import Stage
+
+
+@dataclass(frozen=True)
+class RemoveUnusedParameters:
+    """Removes parameters that a private sub-function does not read, and the arguments that were passed for them."""
+
+    name: ClassVar[str] = "remove_unused_parameters"
+    stage: ClassVar[Stage] = Stage.SIMPLIFY
+    needs: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def inner(x: R.Tensor((4,), "float32"), unused: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        with R.dataflow():
+            gv = R.exp(x)
+            R.output(gv)
+        return gv
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        cls = Module
+        with R.dataflow():
+            gv: R.Tensor((4,), "float32") = cls.inner(x, y)
+            R.output(gv)
+        return gv
+"""
+    after: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def inner(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        with R.dataflow():
+            gv: R.Tensor((4,), "float32") = R.exp(x)
+            R.output(gv)
+        return gv
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        cls = Module
+        with R.dataflow():
+            gv: R.Tensor((4,), "float32") = cls.inner(x)
+            R.output(gv)
+        return gv
+"""
+
+    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:  # noqa: ARG002 - nothing to remark
+        return relax.transform.RemoveUnusedParameters()(mod)
