@@ -66,7 +66,7 @@ def operators(announced: JsonObject) -> str:
     text = HEAD + "# Operators\n\nA model becomes a program of PyTorch's ATen operators, whatever its file was. "
     text += f"{len(supported)} of them are compiled, and\n{len(decomposed)} more are written by PyTorch with others "
     text += (
-        "first, mostly with these. `GET /operators` has the same as JSON; `POST /inspect` says which\noperators of a "
+        "first, mostly with these. `GET /operators` has the same as JSON;\n`POST /inspect` says which operators of a "
     )
     text += "model are not supported, where they stand, and what to do.\n"
     for title, names in (("Compiled", supported), ("Written with others by PyTorch", decomposed)):

@@ -104,6 +104,8 @@ class Translation:
         self.constants: dict[torch.fx.Node, torch.Tensor] = {}
         self.parameters: dict[torch.fx.Node, torch.Tensor] = {}
         self.derived: dict[str, Any] = {}
+        # The symbols that the sizes of the inputs define; None until all inputs are read.
+        self.bound: set[str] | None = None
         self.checks: list[tuple[Any, Site, str]] = []
 
     # Reading the graph
@@ -119,9 +121,15 @@ class Translation:
             return int(expression)
         if str(expression) in self.derived:
             return self.derived[str(expression)]
+        return symbolic(expression, self._known(expression))
+
+    def _known(self, expression: Any) -> dict[str, Any]:
+        """The symbols of `expression`. Raises ImportFailed where one is not a size of the inputs."""
         for symbol in expression.free_symbols:
+            if self.bound is not None and str(symbol) not in self.bound:
+                raise ImportFailed("a size or a number depends on the data, which cannot be compiled.", step=0)
             self.symbols.setdefault(str(symbol), tirx.Var(str(symbol), "int64"))
-        return symbolic(expression, self.symbols)
+        return self.symbols
 
     def dims(self, value: Any) -> list[Any]:
         """The shape of a node, of a fake tensor, or of a list of sizes."""
@@ -175,7 +183,7 @@ class Translation:
             number = float(expression) if isinstance(value, torch.SymFloat) else int(expression)
             return relax_constant(torch.tensor(number, dtype=dtype))
         names = sorted(str(symbol) for symbol in expression.free_symbols)
-        sizes = [self.symbols.setdefault(name, tirx.Var(name, "int64")) for name in names]
+        sizes = [self._known(expression)[name] for name in names]
 
         def compute(given: Any) -> Any:
             known = dict(zip(names, given, strict=True))
@@ -267,6 +275,7 @@ class Translation:
                 self.values[node] = relax_constant(tensor)
                 kept = self.parameters if spec.kind is InputKind.PARAMETER else self.constants
                 kept[node] = tensor
+        self.bound = set(self.symbols)
         return user_inputs
 
     def _bind_derived(self, nodes: Mapping[str, torch.fx.Node]) -> None:

@@ -52,6 +52,11 @@ class Session:
         try:
             arguments = [_tensor(value) for value in inputs]
             return list(_flatten(self._entry(*arguments)))
+        except AssertionError as error:
+            # A check that was compiled into the library: an index outside its range, or the model's own assertion.
+            message = readable_message(error)
+            operator = message.partition(":")[0].partition(" ")[0]
+            raise ExecutionFailed(f"The model refuses these inputs: {message}.", operator=operator) from error
         except Exception as error:
             raise ExecutionFailed(f"The model could not be run: {readable_message(error)}") from error
 

@@ -349,6 +349,11 @@ CONVERTERS: dict[str, Converter] = {
         for overload in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
     **{
+        f"aten.{name}.{overload}": _shift(direction)
+        for name, direction in (("__lshift__", "left"), ("__rshift__", "right"))
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
         f"aten.{name}.{overload}": _comparison(operator)
         for name, operator in _COMPARISONS.items()
         for overload in ("Tensor", "Scalar")

@@ -1,8 +1,8 @@
 """Tensors from nothing, copies and conversions of dtype.
 
 TVM's importer makes `arange` and `full` of the wrong dtype where a number has another one, and casts to bool by
-truncation, so that 0.5 is False. What depends on constants alone is folded by PyTorch before it gets here; these are for
-sizes that are symbols.
+truncation, so that 0.5 is False. What depends on constants alone is folded by PyTorch before it gets here; these are
+for sizes that are symbols.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ def _number(t: Translation, value: Any) -> Any:
 def _arange(t: Translation, a: Arguments) -> Any:
     start, step = _number(t, a.values.get("start", 0)), _number(t, a.values.get("step", 1))
     dtype = a.result.dtype
-    if isinstance(start, float) or isinstance(step, float) or (not dtype.is_floating_point and dtype is not torch.int64):
+    if (
+        isinstance(start, float)
+        or isinstance(step, float)
+        or (not dtype.is_floating_point and dtype is not torch.int64)
+    ):
         raise ImportFailed("arange over symbols is compiled for whole numbers only.", step=0)
     name = dtype_name(dtype)
     bounds = relax.ShapeExpr([tirx.const(each, "int64") if isinstance(each, int) else each for each in (start, step)])

@@ -1,7 +1,7 @@
 """Mathematical functions of one tensor, and tests of its values.
 
-TVM's importer applies them to integers as they are; `relax.sign` and the rational approximation of tanh lose NaN, rounding
-to decimals divides by inexact powers, and isnan, isinf and isfinite have no lowering for every dtype.
+TVM's importer applies them to integers as they are; `relax.sign` and the rational approximation of tanh lose NaN,
+rounding to decimals divides by inexact powers, and isnan, isinf and isfinite have no lowering for every dtype.
 """
 
 from __future__ import annotations

@@ -289,3 +289,20 @@ CONVERTERS: dict[str, Converter] = {
     "aten.select_scatter.default": _select_scatter,
     "aten.diagonal_scatter.default": _diagonal_scatter,
 }
+
+
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """By index_put, which takes negative indices as eager's index_fill does; PyTorch makes index_copy of it."""
+    filler = value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((), value)
+    where = [None] * (dim % x.ndim) + [index]
+    written: torch.Tensor = torch.ops.aten.index_put(x, where, filler)
+    return written
+
+
+DECOMPOSITIONS = {
+    "aten.index_fill.int_Scalar": _index_fill,
+    "aten.index_fill.int_Tensor": _index_fill,
+}
+
+# PyTorch's decompositions make index_put of these, which takes the negative indices that eager refuses here.
+KEPT = ("aten.index_add.default", "aten.index_copy.default")

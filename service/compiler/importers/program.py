@@ -11,6 +11,7 @@ import torch
 # workers are forked from.
 import torch._functorch.aot_autograd
 import torch.fx.experimental.proxy_tensor
+import torch.utils._pytree as pytree
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from service.compiler import corrections
@@ -83,12 +84,15 @@ def _decompositions() -> Any:
 def _signature(program: torch.export.ExportedProgram, specs: list[Any]) -> Signature:
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     outputs: list[TensorSpec] = []
+    names = iter(_output_names(program))
     for spec in program.graph_signature.output_specs:
         if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             continue
         if isinstance(spec.arg, TensorArgument):
-            outputs.append(_tensor_spec(f"output_{len(outputs)}", values[spec.arg.name]))
-        elif getattr(spec.arg, "value", 0) is not None:
+            outputs.append(_tensor_spec(next(names) or f"output_{len(outputs)}", values[spec.arg.name]))
+        elif getattr(spec.arg, "value", 0) is None:
+            next(names)
+        else:
             raise ImportFailed(
                 f"Result {len(outputs)} of the model is a number or a symbol, not a tensor. "
                 "Return tensors only and export the model again.",
@@ -110,6 +114,28 @@ def _symbols(
         for symbol, bounds in program.range_constraints.items()
         if str(symbol) in used
     }
+
+
+def _output_names(program: torch.export.ExportedProgram) -> list[str]:
+    """The keys of the dicts in which the results stand, joined by dots; empty where there is none.
+
+    As many as the results of any kind; all empty where two would be the same.
+    """
+    structure = program.call_spec.out_spec
+    count = sum(
+        spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT) for spec in program.graph_signature.output_specs
+    )
+    if structure is None or structure.num_leaves != count:
+        return [""] * count
+    leaves = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(count)), structure))[0]
+    names = [_joined(path) for path, _ in leaves]
+    given = [name for name in names if name]
+    return names if len(set(given)) == len(given) else [""] * count
+
+
+def _joined(path: Any) -> str:
+    keys = [str(getattr(part, "key", getattr(part, "idx", ""))) for part in path]
+    return ".".join(keys) if any(isinstance(part, pytree.MappingKey) for part in path) else ""
 
 
 def _tensor_spec(name: str, value: Any) -> TensorSpec:

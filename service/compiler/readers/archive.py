@@ -125,8 +125,10 @@ def _checked_entries(archive: zipfile.ZipFile, limits: ArchiveLimits) -> tuple[s
 
 def _check_entry(info: zipfile.ZipInfo, ratio: int) -> None:
     name = info.filename
-    parts = name.split("/")
-    if not _NAME.fullmatch(name) or name.startswith("/") or ".." in parts or "." in parts or "" in parts[:-1]:
+    # The root folder is what the user called the file, in whatever language.
+    root, *parts = name.split("/")
+    plain = bool(root) and root.isprintable() and "\\" not in root and root not in (".", "..") and len(root) <= 255
+    if not plain or not _NAME.fullmatch("/".join(parts) or "x") or {"..", "."} & set(parts) or "" in parts[:-1]:
         raise unsafe("An entry of the archive has a name that is no plain relative path", shown(name))
     if info.is_dir() or (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
         raise unsafe("An entry of the archive is no regular file", shown(name))

@@ -111,6 +111,11 @@ def read_forward(code: str, imports: str) -> FxProgram:
     """The forward that `code` defines, with the names that the import block gives. Raises DamagedModel, UnsafeModel."""
     if len(code) + len(imports) > MAX_CHARACTERS:
         raise unsafe(f"The code has more than {MAX_CHARACTERS} characters")
+    if "fx_pytree" in code:
+        raise damaged(
+            "The graph module takes or gives nested containers, or comes from torch.export. Make a .pt2 instead: "
+            "program = torch.export.export(model.eval(), (example_input,)); torch.export.save(program, 'model.pt2')"
+        )
     return _Reader(_aliases(imports)).read(_parse(code), code)
 
 

@@ -28,6 +28,7 @@ OUTSIDE = {
         ("index_put", lambda x, i: x.index_put((i,), torch.tensor(1.0)), torch.tensor([6])),
         ("scatter", lambda x, i: x.scatter(0, i, 1.0), torch.tensor([[99, 0, 0, 0, 0]])),
         ("index_add", lambda x, i: x.index_add(0, i, x[:1]), torch.tensor([-1])),
+        ("index_copy", lambda x, i: x.index_copy(0, i, x[:1]), torch.tensor([-1])),
         ("in an expression", lambda x, i: (x * 2)[i + 3].sum(), torch.tensor([5])),
     )
 }

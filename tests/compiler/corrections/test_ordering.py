@@ -15,7 +15,8 @@ SPECIAL = torch.tensor([[1.0, nan, -2.0, inf, 0.5], [3.0, -inf, nan, 3.0, 1.0]])
 
 
 def sorted_stably(x):
-    return (*x.sort(-1), *torch.sort(x, stable=True, dim=0, descending=True), x.argsort(-1, stable=True))
+    ascending, descending = torch.sort(x, stable=True, dim=-1), torch.sort(x, stable=True, dim=0, descending=True)
+    return (*ascending, *descending, torch.argsort(x, stable=True, dim=-1))
 
 
 def running(x):

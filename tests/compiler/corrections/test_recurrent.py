@@ -11,6 +11,9 @@ from torch import nn
 from tests.cases.programs import try_program
 from tests.compiler.corrections.uncorrected import upstream_is_right
 
+# Eager says that its fast path has no projections.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+
 nan, inf = float("nan"), float("inf")
 R = torch.randn
 

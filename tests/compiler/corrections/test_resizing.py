@@ -55,7 +55,7 @@ PROGRAMS = {
     ),
 }
 TOLERANCES: dict[str, dict[str, float]] = {name: {"atol": 1e-3} for name in PROGRAMS}
-UPSTREAM = ["2d nearest", "2d bicubic", "antialiased"]
+UPSTREAM = ["2d nearest", "antialiased"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

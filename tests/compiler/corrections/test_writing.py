@@ -8,6 +8,8 @@ import torch
 from tests.cases.programs import try_program
 from tests.compiler.corrections.uncorrected import upstream_is_right
 
+pytestmark = pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter:UserWarning")
+
 nan, inf = float("nan"), float("inf")
 R = torch.randn
 

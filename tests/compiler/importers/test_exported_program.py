@@ -68,6 +68,8 @@ def test_keyword_inputs_and_dict_outputs_keep_their_order(compiled: MakeRun, tmp
     run = compiled(str(tmp_path / "m.pt2"))
     names = [each["name"] for each in run.named("signature")[0]["signature"]["inputs"]]
     assert sorted(names) == ["scale", "shift", "x"]
+    outputs = [each["name"] for each in run.named("signature")[0]["signature"]["outputs"]]
+    assert outputs == ["a", "b"]
 
 
 def test_the_examples_of_the_archive_are_used(make_run: MakeRun, tmp_path: Path) -> None:

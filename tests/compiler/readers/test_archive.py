@@ -33,6 +33,12 @@ def test_entries_are_read_by_their_path_below_the_root() -> None:
             archive.read("b/c", 1)
 
 
+@pytest.mark.parametrize("root", ["модель v2 (1)", "a&b#c!", "it's"])
+def test_the_root_may_be_called_as_the_user_likes(root: str) -> None:
+    with Archive(zip_of({f"{root}/a": b"1"}), ArchiveLimits()) as archive:
+        assert (archive.root, archive.read("a", 1)) == (root, b"1")
+
+
 @pytest.mark.parametrize(
     ("files", "limits"),
     [
@@ -41,6 +47,9 @@ def test_entries_are_read_by_their_path_below_the_root() -> None:
         ({"m/a": b"", "n/b": b""}, ArchiveLimits()),
         ({"m/a": b"", "b": b""}, ArchiveLimits()),
         ({"m/../a": b""}, ArchiveLimits()),
+        ({"../a": b""}, ArchiveLimits()),
+        ({"/a": b""}, ArchiveLimits()),
+        ({"m\\n/a": b""}, ArchiveLimits()),
         ({"m/./a": b""}, ArchiveLimits()),
         ({"m//a": b""}, ArchiveLimits()),
         ({"m/a\\b": b""}, ArchiveLimits()),
