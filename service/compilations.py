@@ -27,21 +27,9 @@ from service.errors import (
     UnknownCompilation,
 )
 from service.journal import Journal
-from service.nouns import (
-    Artifact,
-    Compilation,
-    CompileJob,
-    Limits,
-    Model,
-    Recipe,
-    SpecialValues,
-    State,
-    Step,
-    TensorSpec,
-    Verify,
-    compilation_id,
-)
+from service.nouns import CompileJob, Limits, Recipe, SpecialValues, State, Step, TensorSpec, Verify
 from service.pool import Pool
+from service.records import Artifact, Compilation, Model, compilation_id
 from service.run import Run
 from service.store import Store
 from service.work_folder import COMPILE_FILES, LIBRARY, work_folder

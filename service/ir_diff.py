@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of all functions: which are the same, added, removed, renamed (from, to) or changed, and each change of a line."""
+    """Which functions are the same, added, removed, renamed (from, to) or changed, and each change of a line."""
 
     same: tuple[str, ...]
     added: tuple[str, ...]

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.nouns import Compilation, State, Step
+from service.nouns import State, Step
+from service.records import Compilation
 
 SCHEMA_VERSION = 1
 

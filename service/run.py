@@ -22,8 +22,9 @@ from service.errors import (
     Problem,
     problem_from_json,
 )
-from service.nouns import Compilation, CompileJob, Confinement, Limits, Signature, Step
+from service.nouns import CompileJob, Confinement, Limits, Signature, Step
 from service.pool import Pool, Worker, WorkerGone
+from service.records import Compilation
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, LIBRARY
 from service.worker_user import worker_uid

@@ -35,6 +35,13 @@ TESTED_ELSEWHERE = {
     "service/worker/compiling.py": "tests/e2e/test_faults.py",
     "service/worker/inferring.py": "tests/api/test_infer.py",
     "service/compiler/clock.py": "tests/compiler/test_pipeline.py",
+    "service/compiler/constants.py": "tests/compiler/corrections/test_arithmetic.py",
+    "service/compiler/eager.py": "tests/compiler/importers/test_exported_program.py",
+    "service/compiler/importers/program.py": "tests/compiler/importers/test_exported_program.py",
+    "service/compiler/pointwise.py": "tests/compiler/corrections/test_arithmetic.py",
+    "service/compiler/promotion.py": "tests/compiler/corrections/test_arithmetic.py",
+    "service/compiler/site.py": "tests/compiler/importers/test_exported_program.py",
+    "service/compiler/translation.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/dataflow.py": "tests/compiler/test_snapshot.py",
 }
 

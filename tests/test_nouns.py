@@ -8,11 +8,8 @@ import json
 import pytest
 
 from service.nouns import (
-    Artifact,
-    Compilation,
     CompileJob,
     Limits,
-    Model,
     ModelFormat,
     PassSpec,
     Recipe,
@@ -25,8 +22,8 @@ from service.nouns import (
     TensorSpec,
     Verify,
     canonical_json,
-    compilation_id,
 )
+from service.records import Artifact, Compilation, Model, compilation_id
 
 SPEC = TensorSpec("x", ("batch", 784), "float32")
 RECIPE = Recipe((PassSpec("fuse", {"deep": True}),), Target("native", 2), "mine")

@@ -27,7 +27,8 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
-from service.nouns import Compilation, Model, Recipe, SpecialValues, State, Target, TensorSpec, Verify
+from service.nouns import Recipe, SpecialValues, State, Target, TensorSpec, Verify
+from service.records import Compilation, Model
 
 router = APIRouter(tags=["compile"])
 

@@ -14,7 +14,8 @@ from service.api.state import ServicesDep
 from service.compilations import Compilations
 from service.errors import NotAcceptable, StageNotReached, UnknownFunction, UnknownStage, UnknownStep, nearest
 from service.ir_diff import difference
-from service.nouns import Compilation, Stage, Step
+from service.nouns import Stage, Step
+from service.records import Compilation
 
 router = APIRouter(tags=["ir"])
 

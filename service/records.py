@@ -1,0 +1,148 @@
+"""The nouns of the web process: a Model, its Artifact, and the Compilation that leads from one to the other."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from service.errors import JsonObject
+from service.nouns import (
+    ModelFormat,
+    Recipe,
+    Signature,
+    SpecialValues,
+    State,
+    Step,
+    TensorSpec,
+    Verify,
+    canonical_json,
+)
+
+COMPILATION_KEY_VERSION = 1
+
+
+def compilation_id(
+    model_sha256: str,
+    recipe: Recipe,
+    verify: Verify,
+    special_values: SpecialValues,
+    inputs: JsonObject,
+    toolchain: JsonObject,
+) -> str:
+    """The id of a Compilation: 32 hex digits of the SHA-256 over everything that changes its result.
+
+    `inputs` holds the request's declared inputs and the hash of its example inputs; `toolchain` the versions
+    of what compiles and the CPU that ``native`` means. The name of a Recipe is left out: it changes nothing.
+    """
+    key = {
+        "version": COMPILATION_KEY_VERSION,
+        "model": model_sha256,
+        "passes": [spec.to_json() for spec in recipe.passes],
+        "target": recipe.target.to_json(),
+        "verify": verify.value,
+        "special_values": special_values.value,
+        "inputs": inputs,
+        "toolchain": toolchain,
+    }
+    return hashlib.sha256(canonical_json(key)).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Uploaded bytes, named by their SHA-256. `filename` is what the caller called them, for people only."""
+
+    sha256: str
+    format: ModelFormat
+    bytes: int
+    filename: str
+
+    def to_json(self) -> JsonObject:
+        return {"sha256": self.sha256, "format": self.format.value, "bytes": self.bytes, "filename": self.filename}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Model:
+        return cls(value["sha256"], ModelFormat(value["format"]), value["bytes"], value["filename"])
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The compiled library, by its SHA-256, and its manifest."""
+
+    library_sha256: str
+    manifest: JsonObject
+
+    def to_json(self) -> JsonObject:
+        return {"library_sha256": self.library_sha256, "manifest": self.manifest}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Artifact:
+        return cls(value["library_sha256"], value["manifest"])
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One request and all that came of it. Times are ISO 8601 in UTC; `timings` has wall and CPU ms by phase."""
+
+    id: str
+    state: State
+    created_at: str
+    model: Model
+    recipe: Recipe
+    verify: Verify
+    special_values: SpecialValues = SpecialValues.FAIL
+    started_at: str | None = None
+    ended_at: str | None = None
+    inputs: tuple[TensorSpec, ...] | None = None
+    signature: Signature | None = None
+    steps: tuple[Step, ...] = ()
+    timings: tuple[JsonObject, ...] = ()
+    verification: JsonObject | None = None
+    artifact: Artifact | None = None
+    problem: JsonObject | None = None
+
+    def to_json(self, with_steps: bool = True) -> JsonObject:
+        document: JsonObject = {
+            "id": self.id,
+            "state": self.state.value,
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "model": self.model.to_json(),
+            "recipe": self.recipe.to_json(),
+            "verify": self.verify.value,
+            "special_values": self.special_values.value,
+            "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
+            "signature": None if self.signature is None else self.signature.to_json(),
+            "timings": list(self.timings),
+            "verification": self.verification,
+            "artifact": None if self.artifact is None else self.artifact.to_json(),
+            "problem": self.problem,
+        }
+        if with_steps:
+            document["steps"] = [
+                {**step.to_json(), "href": f"/ir/{step.stage.value}?id={self.id}&step={step.index}"}
+                for step in self.steps
+            ]
+        return document
+
+    @classmethod
+    def from_json(cls, value: JsonObject, steps: tuple[Step, ...]) -> Compilation:
+        """Reads what `to_json` wrote without steps."""
+        return cls(
+            id=value["id"],
+            state=State(value["state"]),
+            created_at=value["created_at"],
+            model=Model.from_json(value["model"]),
+            recipe=Recipe.from_json(value["recipe"]),
+            verify=Verify(value["verify"]),
+            special_values=SpecialValues(value.get("special_values", "fail")),
+            started_at=value["started_at"],
+            ended_at=value["ended_at"],
+            inputs=None if value["inputs"] is None else tuple(map(TensorSpec.from_json, value["inputs"])),
+            signature=None if value["signature"] is None else Signature.from_json(value["signature"]),
+            steps=steps,
+            timings=tuple(value["timings"]),
+            verification=value["verification"],
+            artifact=None if value["artifact"] is None else Artifact.from_json(value["artifact"]),
+            problem=value["problem"],
+        )

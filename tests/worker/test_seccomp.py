@@ -1,0 +1,96 @@
+"""The filter of system calls, run by an interpreter of BPF: what each call gets, on both architectures."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from service.worker.seccomp import build_filter
+
+ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+PID = 4242
+
+
+def verdict(machine: str, number: int, *arguments: int, may_exec: bool = False, audit: int | None = None) -> int:
+    """What the filter returns for one call; BPF as in linux/filter.h, the few instructions that it uses."""
+    program = build_filter(machine, can_exec=may_exec, pid=PID)
+    padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+    data = struct.pack("<IIQ6Q", number, AUDIT[machine] if audit is None else audit, 0, *padded)
+    accumulator, at = 0, 0
+    for _ in range(len(program)):
+        code, if_true, if_false, k = struct.unpack_from("<HBBI", program, 8 * at)
+        at += 1
+        if code == 0x20:
+            accumulator = struct.unpack_from("<I", data, k)[0]
+        elif code == 0x06:
+            return k
+        else:
+            holds = {0x15: accumulator == k, 0x35: accumulator >= k, 0x45: bool(accumulator & k)}[code]
+            at += if_true if holds else if_false
+    raise AssertionError("the program does not end")
+
+
+# name: numbers on x86-64 and aarch64, from the kernel's tables
+CALLS = {
+    "read": (0, 63), "write": (1, 64), "mmap": (9, 222), "futex": (202, 98), "openat": (257, 56), "close": (3, 57),
+    "clock_gettime": (228, 113), "exit_group": (231, 94), "getpid": (39, 172),
+}  # fmt: skip
+REFUSED = {
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "execve": (59, 221), "memfd_create": (319, 279),
+    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "mkdirat": (258, 34), "unlinkat": (263, 35),
+    "fchmodat": (268, 53), "setrlimit": (160, 164), "setresuid": (117, 147), "capset": (126, 91), "landlock": (444, 444),
+    "seccomp": (317, 277), "setxattr": (188, 5), "nice": (141, 140),
+}  # fmt: skip
+HOSTILE = {
+    "ptrace": (101, 117),
+    "bpf": (321, 280),
+    "io_uring_setup": (425, 425),
+    "mount": (165, 40),
+    "keyctl": (250, 219),
+}
+
+
+@pytest.mark.parametrize(("machine", "column"), [("x86_64", 0), ("aarch64", 1)])
+def test_each_kind_of_call_gets_its_verdict(machine, column):
+    for name, numbers in CALLS.items():
+        assert verdict(machine, numbers[column]) == ALLOW, name
+    for name, numbers in REFUSED.items():
+        assert verdict(machine, numbers[column]) == EPERM, name
+    for name, numbers in HOSTILE.items():
+        assert verdict(machine, numbers[column]) == KILL, name
+    assert verdict(machine, 9999) == EPERM
+
+
+@pytest.mark.parametrize(("machine", "clone", "kill", "prlimit"), [("x86_64", 56, 62, 302), ("aarch64", 220, 129, 261)])
+def test_some_calls_depend_on_their_arguments(machine, clone, kill, prlimit):
+    assert verdict(machine, clone, 0x00010000 | 0x100) == ALLOW
+    assert verdict(machine, clone, 17) == EPERM
+    assert verdict(machine, 435) == ENOSYS
+    assert verdict(machine, kill, PID, 6) == ALLOW
+    for other in (1, PID + 1, 2**32 - 1, 0):
+        assert verdict(machine, kill, other, 9) == EPERM
+    assert verdict(machine, prlimit, 0) == ALLOW
+    assert verdict(machine, prlimit, 1) == EPERM
+
+
+@pytest.mark.parametrize(("machine", "execve", "clone"), [("x86_64", 59, 56), ("aarch64", 221, 220)])
+def test_the_link_worker_may_start_a_program_and_nothing_else_more(machine, execve, clone):
+    assert verdict(machine, execve, may_exec=True) == ALLOW
+    assert verdict(machine, clone, 17, may_exec=True) == ALLOW
+    column = 0 if machine == "x86_64" else 1
+    for name, numbers in {**REFUSED, **HOSTILE}.items():
+        if name != "execve":
+            assert verdict(machine, numbers[column], may_exec=True) != ALLOW, name
+
+
+def test_other_architectures_and_other_numbers_for_the_same_calls_kill():
+    assert verdict("x86_64", 1, audit=0x40000003) == KILL
+    assert verdict("x86_64", 0x40000000 + 1) == KILL
+    with pytest.raises(KeyError):
+        build_filter("riscv64", can_exec=False, pid=1)
+
+
+def test_the_program_is_within_the_kernels_limit():
+    assert len(build_filter("x86_64", can_exec=True, pid=1)) // 8 <= 4096
