@@ -24,7 +24,7 @@ async def echo(frame: Frame):
     return [Frame({"event": "result", "outputs": frame.body["inputs"]}, frame.blobs)]
 
 
-def run(scenario, script=echo, limits=Limits(loaded_sessions=2, infer_s=0.2)):  # noqa: B008
+def run(scenario, script=echo, limits=Limits(loaded_sessions=2, infer_s=1.5)):  # noqa: B008
     async def inner():
         pool = FakePool(script)
         with tempfile.TemporaryDirectory() as scratch:

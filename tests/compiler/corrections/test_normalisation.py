@@ -14,7 +14,7 @@ R = torch.randn
 
 PROGRAMS = {
     "layers": (nn.LayerNorm(6), lambda: (R(2, 3, 6),)),
-    "layers far from zero": (nn.LayerNorm((3, 6), elementwise_affine=False), lambda: (R(2, 3, 6) + 1000,)),
+    "layers far from zero": (nn.LayerNorm((3, 6), elementwise_affine=False), lambda: (R(2, 3, 6) + 10000,)),
     "layers of float16": (nn.LayerNorm(6).half(), lambda: (R(2, 6).half(),)),
     "groups": (nn.GroupNorm(2, 4), lambda: (R(2, 4, 5, 5) + 300,)),
     "instances": (nn.InstanceNorm2d(4, affine=True), lambda: (R(2, 4, 5, 5),)),
@@ -28,9 +28,9 @@ PROGRAMS = {
 }
 TOLERANCES: dict[str, dict[str, float]] = {
     "layers of float16": {"rtol": 1e-2, "atol": 1e-2},
-    "layers far from zero": {"atol": 1e-3},
+    "layers far from zero": {"atol": 5e-3},
 }
-UPSTREAM = ["the statistics of the batch"]
+UPSTREAM = ["layers far from zero"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
