@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     serve_parser = commands.add_parser("serve", help="run the server")
     serve_parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    serve_parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (default: %(default)s)")
+    serve_parser.add_argument(
+        "--port", type=_port, default=8000, help="port; 0 takes a free one (default: %(default)s)"
+    )
     serve_parser.add_argument("--data", type=Path, default=Path("data"), help="folder for all data (default: ./data)")
     serve_parser.add_argument(
         "--allow-weak-sandbox",
@@ -45,8 +47,16 @@ def main(arguments: list[str] | None = None) -> int:
         limits = limits_from_environment(os.environ)
         return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
-        sys.stderr.write(f"relaxd: {error}\n")
+        hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
+        sys.stderr.write(f"relaxd: {error}{hint}\n")
         return 1
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 65535, not {number}")
+    return number
 
 
 def serve(settings: Settings) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ from service.store import Store
 from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 
 log = logging.getLogger(__name__)
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +75,7 @@ class Compilations:
         self._slots = asyncio.Semaphore(limits.concurrent_compilations)
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._pins: Counter[str] = Counter()
+        self._unrecorded: dict[str, Compilation] = {}
         self._closing = False
 
     def recover(self) -> None:
@@ -151,6 +156,7 @@ class Compilations:
             inputs=request.inputs,
         )
         run = Run(compilation, self._limits)
+        self._unrecorded.pop(key, None)
         # No await since `_find`: a twin that arrives from here on joins this run.
         task = asyncio.create_task(self._run(run, request), name=f"compilation-{key}")
         task.add_done_callback(lambda _: self._conclude(run, request))
@@ -167,6 +173,12 @@ class Compilations:
                     await self._compile(run, request)
         except Problem as problem:
             run.compilation = _failed(run.compilation, problem)
+        except (OSError, sqlite3.Error) as error:
+            if not _is_full(error):
+                log.exception("compilation %s failed in a way that was not foreseen", run.compilation.id)
+            full = StorageFull("The server's disk has no room. Delete compilations, or ask the operator.")
+            other = InternalError("The server met an error; its log has it.")
+            run.compilation = _failed(run.compilation, full if _is_full(error) else other)
         except Exception:
             log.exception("compilation %s failed in a way that was not foreseen", run.compilation.id)
             run.compilation = _failed(run.compilation, InternalError("The server met an error; its log has it."))
@@ -186,6 +198,8 @@ class Compilations:
                 self._journal.begin(run.compilation, [])
         except Exception:
             log.exception("the end of compilation %s could not be recorded", run.compilation.id)
+            # Its record says that it runs, and will until the next start: this server knows better.
+            self._unrecorded[run.compilation.id] = run.compilation
         finally:
             del self._runs[run.compilation.id]
             run.ended.set()
@@ -240,7 +254,7 @@ class Compilations:
         """As it stands now. Raises UnknownCompilation."""
         if key in self._runs:
             return self._runs[key][0].compilation
-        compilation = self._journal.get(key)
+        compilation = self._unrecorded.get(key) or self._journal.get(key)
         if compilation is None:
             raise UnknownCompilation(f"No compilation has the id {key!r}. GET /compile lists them.", id=key)
         return compilation
@@ -336,6 +350,10 @@ def _failed(compilation: Compilation, problem: Problem) -> Compilation:
     if isinstance(problem, StorageFull):
         log.error("compilation %s: %s", compilation.id, problem.detail)
     return dataclasses.replace(compilation, state=State.FAILED, ended_at=_now(), problem=problem.to_json())
+
+
+def _is_full(error: Exception) -> bool:
+    return "full" in str(error) if isinstance(error, sqlite3.Error) else getattr(error, "errno", None) in FULL_DISK
 
 
 def _now() -> str:

@@ -54,7 +54,7 @@ class Verify(enum.StrEnum):
 
 
 class SpecialValues(enum.StrEnum):
-    """What becomes of an artifact that differs from PyTorch only on NaN, infinities, signed zeros and extremes."""
+    """What becomes of an artifact that differs from PyTorch only on NaN, infinities and extremes."""
 
     FAIL = "fail"
     REPORT = "report"

@@ -148,6 +148,8 @@ class Zygote:
         self._numbers = itertools.count()
         self._workers: dict[int, Worker] = {}
         self.alive = True
+        self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watched = False
 
     @classmethod
     async def start(cls, name: str, *, allow_weak_sandbox: bool) -> Zygote:
@@ -233,6 +235,8 @@ class Zygote:
 
     def _on_death(self) -> None:
         self.alive = False
+        if not self.died.done():
+            self.died.set_result(None)
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         # For a zygote that lives, the sign to end.
         self._control.close()
@@ -265,6 +269,7 @@ class Pool:
     def __init__(self, *, allow_weak_sandbox: bool = False) -> None:
         self._allow_weak_sandbox = allow_weak_sandbox
         self._zygotes: dict[str, asyncio.Future[Zygote]] = {}
+        self._restarting: set[asyncio.Future[None]] = set()
         self._closing = False
 
     async def zygote(self, name: str) -> Zygote:
@@ -277,7 +282,22 @@ class Pool:
                 log.warning("the %s zygote died, starting another", name)
             current = asyncio.ensure_future(Zygote.start(name, allow_weak_sandbox=self._allow_weak_sandbox))
             self._zygotes[name] = current
-        return await asyncio.shield(current)
+        zygote = await asyncio.shield(current)
+        if not zygote.watched:
+            zygote.watched = True
+            zygote.died.add_done_callback(lambda _: self._replace(name))
+        return zygote
+
+    def _replace(self, name: str) -> None:
+        """Starts another zygote at once: the next request should not have to wait for it."""
+        if not self._closing:
+            task = asyncio.ensure_future(self._restart(name))
+            self._restarting.add(task)
+            task.add_done_callback(self._restarting.discard)
+
+    async def _restart(self, name: str) -> None:
+        with contextlib.suppress(InternalError, ShuttingDown):
+            await self.zygote(name)
 
     async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
         """A new worker of `role`. Raises InternalError, ShuttingDown."""

@@ -18,6 +18,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shuts down cleanly, and lets the process end by itself: uvicorn would raise the signal once more."""
+        services = getattr(getattr(self.config.app, "state", None), "services", None)
+        if services is not None:
+            # First: requests that wait for a Compilation are answered, instead of being cut off at the end.
+            await services.compilations.close()
         await super().shutdown(sockets)
         self._captured_signals.clear()
 

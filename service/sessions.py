@@ -20,6 +20,8 @@ from service.worker_user import worker_uid
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 256
+# A zygote may have to start first.
+FORK_S = 30.0
 
 # The dtypes that cross the wire, by numpy's name.
 ITEM_BYTES = {
@@ -44,6 +46,7 @@ class Session:
     worker: asyncio.Task[Worker]
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Sessions:
@@ -73,6 +76,7 @@ class Sessions:
                 retry_after_s=1,
             )
         session.users += 1
+        session.idle.clear()
         try:
             self._unload_surplus()
             worker = await asyncio.shield(session.worker)
@@ -84,6 +88,8 @@ class Sessions:
             raise
         finally:
             session.users -= 1
+            if session.users == 0:
+                session.idle.set()
 
     async def _load(self, library: Callable[[], Path]) -> Worker:
         path = await asyncio.to_thread(library)
@@ -91,7 +97,11 @@ class Sessions:
         with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
             # It serves for as long as it is loaded: no limit to its CPU time in all, a deadline for each request.
             confinement = Confinement(self._limits.infer_memory_bytes, 1 << 30, 0, str(folder), (), worker_uid())
-            worker = await self._pool.fork("infer", confinement, FrameLimits())
+            try:
+                async with asyncio.timeout(max(self._limits.infer_s, FORK_S)):
+                    worker = await self._pool.fork("infer", confinement, FrameLimits())
+            except TimeoutError as error:
+                raise _too_slow("Starting a worker", max(self._limits.infer_s, FORK_S)) from error
             try:
                 async with asyncio.timeout(self._limits.infer_s):
                     await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
@@ -142,7 +152,7 @@ class Sessions:
                 surplus -= 1
 
     def unload(self, key: str) -> None:
-        """Ends the worker of that Compilation's Artifact, if it has one."""
+        """Ends the worker of that Compilation's Artifact, when those who use it now have their answers."""
         session = self._sessions.pop(key, None)
         if session is not None:
             task = asyncio.create_task(_end(session))
@@ -167,6 +177,8 @@ def _has_ended(session: Session) -> bool:
 
 
 async def _end(session: Session) -> None:
+    if session.users > 0:
+        await session.idle.wait()
     session.worker.cancel()
     try:
         worker = await session.worker

@@ -101,6 +101,17 @@ class Unsupported(nn.Module):
         return self.inner(torch.special.erfcx(x) + 1)
 
 
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
     """The module, its example inputs and its dynamic shapes."""
     torch.manual_seed(7)
@@ -116,6 +127,18 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
         "negative_index": lambda: (Negative(), (torch.randn(4, 5),), None),
         "counter": lambda: (Counter(), (torch.randn(3),), None),
         "unsupported": lambda: (Unsupported(), (torch.randn(3),), None),
+        "gram": lambda: (
+            Function(lambda x: x.transpose(0, 1) @ x),
+            (torch.randn(3, 4),),
+            {"x": {0: torch.export.Dim("batch", min=0, max=64)}},
+        ),
+        "empty_product": lambda: (Function(lambda x: x.prod(1)), (torch.randn(4, 0),), None),
+        "empty_concat": lambda: (Function(lambda x: torch.cat([x, torch.ones(2, 3)])), (torch.randn(0, 3),), None),
+        "total": lambda: (Function(lambda x: x.sum()), (torch.randn(3, 4),), None),
+        "identity": lambda: (nn.Identity(), (torch.randn(3, 4),), None),
+        "twice": lambda: (Function(lambda x: (x, x)), (torch.randn(3, 4),), None),
+        "power_int8": lambda: (Function(lambda x: 2**x), (torch.arange(0, 8, dtype=torch.int8),), None),
+        "power_int16": lambda: (Function(lambda x: x ** x.abs()), (torch.arange(1, 5, dtype=torch.int16),), None),
         "cholesky": lambda: (Cholesky(), (torch.eye(3),), None),
     }
     return made[name]()

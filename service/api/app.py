@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from service.api import about, compile, events, infer, inspect, ir, problems
+from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
 from service.compilations import Compilations
@@ -65,6 +66,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         docs_url=None,
     )
     problems.install(app)
+    app.add_middleware(HeadAsGet)
     for module in (compile, inspect, ir, infer, about, events):
         app.include_router(module.router)
 

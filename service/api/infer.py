@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -52,7 +53,10 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
             id=compilation.id,
             state=compilation.state.value,
         )
-    inputs = await _in_thread_if_large(len(body), read_inputs, fields["inputs"], signature)
+    may_have_booleans = b"true" in body or b"false" in body
+    inputs = await _in_thread_if_large(
+        len(body), lambda: read_inputs(fields["inputs"], signature, may_have_booleans=may_have_booleans)
+    )
     outputs = await services.sessions.run(compilation.id, lambda: services.compilations.library(artifact), inputs)
     as_oip = isinstance(fields["inputs"], list)
     size = sum(len(tensor.data) for tensor in outputs)
@@ -65,8 +69,8 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
     return JSONResponse(answer)
 
 
-async def _in_thread_if_large(size: int, work: Any, *args: Any) -> Any:
-    return await asyncio.to_thread(work, *args) if size > _PARSE_IN_THREAD_BYTES else work(*args)
+async def _in_thread_if_large(size: int, work: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(work) if size > _PARSE_IN_THREAD_BYTES else work()
 
 
 def _check_fields(fields: dict[str, Any]) -> None:

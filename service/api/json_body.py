@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any, NoReturn
 
 from service.errors import JsonObject, MalformedRequest
@@ -14,8 +16,7 @@ def parse_object(data: bytes, what: str) -> JsonObject:
     def no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
         value = dict(pairs)
         if len(value) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise MalformedRequest(f"{what} has the name {twice[:100]!r} twice in one object.")
         return value
 
@@ -36,6 +37,16 @@ def parse_object(data: bytes, what: str) -> JsonObject:
         raise MalformedRequest(f"{what} is nested too deeply.") from error
     except ValueError as error:  # an integer of more digits than Python converts
         raise MalformedRequest(f"{what} has a number that cannot be read: {error}.") from error
+    if re.search(rb"\\u[dD][89a-fA-F]", data):
+        _refuse_half_characters(value, what)
     if not isinstance(value, dict):
         raise MalformedRequest(f"{what} must be a JSON object, not {type(value).__name__}.")
     return value
+
+
+def _refuse_half_characters(value: Any, what: str) -> None:
+    """JSON can write half of a surrogate pair, which no text can hold: it could be neither looked up nor answered."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise MalformedRequest(f"{what} has half of a surrogate pair (\\uD800 to \\uDFFF alone).") from error

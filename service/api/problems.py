@@ -10,6 +10,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from service.errors import (
     BodyTooLarge,
@@ -33,6 +35,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_unforeseen)
 
 
@@ -67,14 +70,28 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return respond(InternalError("The server met an error."))
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = _allowed_methods(request)
         return respond(
             MethodNotAllowed(f"{path} does not take {request.method}; it takes {allowed}.", allowed=allowed),
-            error.headers,
+            {"Allow": allowed},
         )
     if error.status_code == 404:
         return respond(NotFound(f"There is nothing at {path}. /openapi.json lists all paths.", path=path))
     return respond(MalformedRequest(f"The request was refused: {error.detail}."))
+
+
+def _allowed_methods(request: Request) -> str:
+    """Of all routes with this path: the framework's own answer names those of the first only."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    # The caller hung up while its body was read: no fault of ours, and nobody there to answer.
+    return Response(status_code=400)
 
 
 async def _answer_unforeseen(request: Request, error: Exception) -> Response:

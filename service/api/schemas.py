@@ -45,7 +45,7 @@ class CompileRequest(_Request):
     target: TargetRequest = TargetRequest()
     verify: Literal["artifact", "every_step"] = "artifact"
     special_values: Literal["fail", "report"] = Field(
-        default="fail", description="What differs only on NaN, infinities, signed zeros and extremes fails, or is told."
+        default="fail", description="What differs only on NaN, infinities and extremes fails, or is told."
     )
 
 

@@ -46,9 +46,10 @@ _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 32
 
 
-def read_inputs(given: Any, signature: Signature) -> list[RawTensor]:
+def read_inputs(given: Any, signature: Signature, *, may_have_booleans: bool) -> list[RawTensor]:
     """The inputs of a request in the order of the Signature: ``{name: nested list}`` or a list of OIP tensors.
 
+    Without `may_have_booleans` (no ``true`` or ``false`` in the whole body) a slower check is left out.
     Raises InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
     """
     if isinstance(given, dict):
@@ -69,6 +70,9 @@ def read_inputs(given: Any, signature: Signature) -> list[RawTensor]:
     for name in names:
         if name not in by_name:
             raise MissingInput(f"The input {name!r} is missing; the model's inputs are {', '.join(names)}.", input=name)
+    if may_have_booleans:
+        for spec in signature.inputs:
+            _refuse_mixed(by_name[spec.name]["data"], spec)
     symbols: dict[str, tuple[int, str]] = {}
     arrays = [_read_tensor(by_name[spec.name], spec) for spec in signature.inputs]
     for spec, array in zip(signature.inputs, arrays, strict=True):
@@ -181,8 +185,12 @@ def _to_array(data: Any, spec: TensorSpec) -> Array:
     """`data` as an array of the Signature's dtype, without a change of any value beyond rounding to that dtype."""
     try:
         array = np.array(data)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise _out_of_range(spec)  # JSON has no infinity: a number such as 1e400 became one
         if array.dtype.kind in "UO":
             array = np.array(_replace_nonfinite(data, spec, 0))
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)  # integers beyond 64 bits
     except (ValueError, OverflowError) as error:
         raise InputData(
             f"The data of input {spec.name!r} is ragged or too deeply nested: all rows must have one length.",
@@ -209,8 +217,26 @@ def _to_array(data: Any, spec: TensorSpec) -> Array:
     with np.errstate(over="ignore"):
         converted = array.astype(target)
     if target.kind != "b" and not np.array_equal(np.isfinite(converted), np.isfinite(array)):
-        raise InputData(f"The data of input {spec.name!r} go outside the range of {spec.dtype}.", input=spec.name)
+        raise _out_of_range(spec)
     return converted
+
+
+def _out_of_range(spec: TensorSpec) -> InputData:
+    return InputData(f"The data of input {spec.name!r} go outside the range of {spec.dtype}.", input=spec.name)
+
+
+def _refuse_mixed(data: Any, spec: TensorSpec) -> None:
+    """numpy reads `true` among numbers as 1. Raises InputData."""
+    pending = [data]
+    kinds = set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        else:
+            kinds.add(isinstance(item, bool))
+    if kinds == {True, False}:
+        raise InputData(f"The data of input {spec.name!r} mix true or false with numbers.", input=spec.name)
 
 
 def _replace_nonfinite(data: Any, spec: TensorSpec, depth: int) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import IRModule, relax
+from tvm import IRModule, relax, te, tirx
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
 from service.compiler.dataflow import is_primitive, relax_functions
@@ -35,7 +35,18 @@ def build_executable(mod: IRModule, target: Any) -> Any:
             mod = relax.transform.FuseTIR()(mod)
         mod = _sequence(cpu_generic.dataflow_lower_passes(target), mod)
         mod = _sequence(cpu_generic.finalize_passes(target), mod)
+        if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
+            mod = _with_a_kernel(mod)
         return relax.build(mod, target=target, relax_pipeline=None)
+
+
+def _with_a_kernel(mod: IRModule) -> IRModule:
+    """A module without any kernel (an identity, say) would be exported as C source, which `ld` cannot link."""
+    a = te.placeholder((1,), name="a")
+    kernel = te.create_prim_func([a, te.compute((1,), lambda i: a[i], name="b")])
+    mod = IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    mod["relaxd_no_kernel"] = kernel.with_attr("global_symbol", "relaxd_no_kernel")
+    return mod
 
 
 def _sequence(passes: list[Any], mod: IRModule) -> IRModule:

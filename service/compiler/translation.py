@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,55 +9,15 @@ import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils._sympy import functions as torch_sympy
 from tvm import IRModule, relax, te, tirx
 from tvm.ir import Constant
 
 from service.compiler.constants import relax_constant
-from service.compiler.site import Site
+from service.compiler.site import Site, operator_name
+from service.compiler.symbolic_sizes import symbolic
 from service.errors import ImportFailed
 
 Converter = Callable[["Translation", "Arguments"], Any]
-
-
-def symbolic(expression: Any, symbols: Mapping[str, Any]) -> Any:
-    """A sympy expression of PyTorch's over sizes as one of TensorIR. Raises ImportFailed."""
-    if isinstance(expression, sympy.Integer):
-        return tirx.const(int(expression), "int64")
-    if isinstance(expression, sympy.Float | sympy.Rational):
-        return tirx.const(float(expression), "float64")
-    if isinstance(expression, sympy.Symbol):
-        return symbols[str(expression)]
-    parts = [symbolic(part, symbols) for part in expression.args]
-    rule = _SYMPY.get(type(expression))
-    if rule is None or (isinstance(expression, sympy.Pow) and not expression.args[1].is_Integer):
-        raise ImportFailed(f"The size {expression} of the model is of a kind that cannot be compiled.", step=0)
-    return functools.reduce(rule, parts) if len(parts) > 1 else rule(*parts)
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    return functools.reduce(operator.mul, [base] * int(exponent))
-
-
-def _as_float(x: Any) -> Any:
-    return tirx.Cast("float64", x)
-
-
-_SYMPY: dict[Any, Callable[..., Any]] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    sympy.Pow: _power,
-    torch_sympy.FloorDiv: tirx.floordiv,
-    torch_sympy.CleanDiv: tirx.floordiv,
-    torch_sympy.PythonMod: tirx.floormod,
-    torch_sympy.Mod: tirx.floormod,
-    torch_sympy.CeilDiv: lambda a, b: tirx.floordiv(a + b - 1, b),
-    torch_sympy.Max: tirx.max,
-    torch_sympy.Min: tirx.min,
-    torch_sympy.ToFloat: _as_float,
-    torch_sympy.IntTrueDiv: lambda a, b: _as_float(a) / _as_float(b),
-    torch_sympy.FloatTrueDiv: lambda a, b: a / b,
-}
 
 
 class Arguments:
@@ -103,6 +61,9 @@ class Translation:
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: dict[torch.fx.Node, torch.Tensor] = {}
         self.parameters: dict[torch.fx.Node, torch.Tensor] = {}
+        # Parameters and what is computed of them alone; and the first node of each such computation.
+        self.fixed: set[torch.fx.Node] = set()
+        self.twins: dict[str, torch.fx.Node] = {}
         self.derived: dict[str, Any] = {}
         # The symbols that the sizes of the inputs define; None until all inputs are read.
         self.bound: set[str] | None = None
@@ -275,6 +236,7 @@ class Translation:
                 self.values[node] = relax_constant(tensor)
                 kept = self.parameters if spec.kind is InputKind.PARAMETER else self.constants
                 kept[node] = tensor
+                self.fixed.add(node)
         self.bound = set(self.symbols)
         return user_inputs
 
@@ -325,6 +287,9 @@ class Translation:
         folded = self._fold(node)
         if folded is not None:
             return folded
+        twin = self._twin(node)
+        if twin is not None:
+            return self.values[twin]
         site = Site.of(node)
         try:
             converted = self.converters[site.operator](self, Arguments(node))
@@ -334,6 +299,17 @@ class Translation:
             ) from None
         _hold_against(value, converted, self, site)
         return converted
+
+    def _twin(self, node: torch.fx.Node) -> torch.fx.Node | None:
+        """An earlier node that computes the same of parameters alone, as the transposed weight in every step of a loop.
+
+        What depends on inputs stays as the model has it.
+        """
+        if not node.all_input_nodes or any(each not in self.fixed for each in node.all_input_nodes):
+            return None
+        self.fixed.add(node)
+        first = self.twins.setdefault(repr((operator_name(node.target), node.args, node.kwargs)), node)
+        return None if first is node else first
 
     def _fold(self, node: torch.fx.Node) -> Any:
         if not is_foldable(node, self.constants):

@@ -35,7 +35,8 @@ def _run(session: Session, frame: Frame) -> Frame:
         np.frombuffer(blob, dtype=spec["dtype"]).reshape(spec["shape"])
         for spec, blob in zip(frame.body["inputs"], frame.blobs, strict=True)
     ]
-    outputs = [np.ascontiguousarray(output) for output in session.run(inputs)]
+    # Not ascontiguousarray, which makes a number without dimensions an array of one.
+    outputs = [np.asarray(output, order="C") for output in session.run(inputs)]
     body = {
         "event": "result",
         "outputs": [{"dtype": output.dtype.name, "shape": list(output.shape)} for output in outputs],

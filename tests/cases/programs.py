@@ -43,6 +43,11 @@ def job_of(passes: Any) -> CompileJob:
 
 def session_of(module: Any, args: tuple[Any, ...], passes: Any = "generic", dynamic_shapes: Any = None) -> Session:
     """The compiled module. Raises a Problem where it is refused."""
+    return Session(executable_of(module, args, passes, dynamic_shapes))
+
+
+def executable_of(module: Any, args: tuple[Any, ...], passes: Any = "generic", dynamic_shapes: Any = None) -> Any:
+    """As session_of, not loaded."""
     module = module.eval() if isinstance(module, nn.Module) else Calls(module)
     with warnings.catch_warnings():
         # What torch says of the module that is exported is not about what is tested.
@@ -51,7 +56,7 @@ def session_of(module: Any, args: tuple[Any, ...], passes: Any = "generic", dyna
     job, target = job_of(passes), tvm_target(Target())
     imported = import_program(program, job)
     mod = Pipeline(target, job.limits, lambda *_: None).run(imported.module, job.recipe.passes)
-    return Session(build_executable(mod, target))
+    return build_executable(mod, target)
 
 
 def arrays_of(tree: Any) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ from torch.utils._sympy import functions
 from tvm import tirx
 from tvm.sym.analyzer import Analyzer
 
-
 from service.compiler.symbolic_sizes import symbolic
 from service.errors import ImportFailed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import random
 import signal
@@ -262,3 +263,35 @@ def test_only_the_workers_that_need_them_load_torch_and_tvm(new_server, model_fi
     for zygote in server.zygote_pids():
         assert len(list(Path(f"/proc/{zygote}/task").iterdir())) == 1, "a zygote with threads can hang its children"
         assert child_pids(zygote) in ([], [worker])
+
+
+def test_a_dead_zygote_comes_back_by_itself(new_server, model_file):
+    server = new_server()
+    server.compile(model_file("mlp"))
+    for pid in server.zygote_pids():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.http.get("/healthz").json()["status"] != "ok", 10)
+    wait_until(lambda: server.http.get("/healthz").json()["status"] == "ok", 60)
+
+
+def test_a_stop_answers_those_who_wait(new_server, model_file):
+    server = new_server()
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(server.compile, model_file("deep"), {"passes": ["fuse_dense_add", "legalize_ops"]})
+        server.wait_for_worker()
+        assert server.stop() == 0
+        answer = waiting.result()
+    assert answer.json()["type"] in ("/problems/interrupted", "/problems/shutting-down")
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_wrong_port_is_refused(port):
+    started = subprocess.run(
+        [sys.executable, "-m", "service", "serve", "--port", port],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == 2
+    assert "--port" in started.stderr

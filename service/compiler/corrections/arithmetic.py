@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from service.compiler.pointwise import dtype_of, extern, pointwise
 from service.compiler.promotion import common_dtype, narrowed, value_of
 from service.compiler.translation import Arguments, Converter, Translation
+from service.errors import ImportFailed
 
 Scalar = Callable[..., Any]
 
@@ -75,7 +76,7 @@ def _scalar(name: str, compute: Scalar, kind: KIND = KIND.DEFAULT) -> Converter:
 
     def convert(t: Translation, a: Arguments) -> Any:
         dtype = common_dtype(a.self, a.other, kind=kind)
-        result = pointwise(t, lambda x, y: compute(x, y), *_operands(t, a, dtype), name=name)
+        result = pointwise(t, compute, *_operands(t, a, dtype), name=name)
         return narrowed(t, a, result, dtype)
 
     return convert
@@ -229,7 +230,22 @@ def _power(t: Translation, a: Arguments) -> Any:
     left, right = t.tensor(base, dtype), t.tensor(a.exponent, dtype)
     if dtype.is_floating_point:
         return narrowed(t, a, pointwise(t, tirx.pow, left, right, name="power"), dtype)
+    _refuse_large_exponents(base, a.exponent, dtype)
     return narrowed(t, a, pointwise(t, _integer_power, left, right, name="power"), dtype)
+
+
+def _refuse_large_exponents(base: Any, exponent: Any, dtype: torch.dtype) -> None:
+    """`_integer_power` looks at six bits of the exponent. Raises ImportFailed where more could matter.
+
+    Modulo 2**bits an even base gives 0 from the exponent 64 on, and an odd one repeats with period 2**(bits - 2).
+    """
+    small = not isinstance(exponent, torch.fx.Node) and abs(exponent) < 64
+    even = isinstance(base, int) and base % 2 == 0
+    if not small and not even and dtype.itemsize > 1:
+        raise ImportFailed(
+            f"a power of {str(dtype).removeprefix('torch.')} whose exponent is a tensor is not computed; "
+            "make the base a float, or the exponent a number"
+        )
 
 
 def _power_of_number(t: Translation, a: Arguments, dtype: torch.dtype) -> Any:
@@ -252,6 +268,8 @@ def _integer_power(x: Any, y: Any) -> Any:
         result = tirx.Select(tirx.truncmod(rest, two) == one, result * square, result)
         square = square * square
         rest = tirx.truncdiv(rest, two)
+    is_even = tirx.truncmod(x, two) == zero
+    result = tirx.Select(tirx.And(rest != zero, is_even), zero, result)
     if not _signed(x):
         return result
     minus_one = _number(-1, x)

@@ -24,7 +24,7 @@ def check_range(t: Translation, a: Arguments, index: Any, size: Any, negative: b
         high = tirx.Cast("int64", sizes[0])
         low = tirx.const(0, "int64") - high if negative else tirx.const(0, "int64")
         axes = [te.reduce_axis((0, length), name=f"k{axis}") for axis, length in enumerate(indices.shape)]
-        fold = te.comm_reducer(lambda x, y: tirx.And(x, y), lambda name: tirx.const(True, "bool"), name="all_within")
+        fold = te.comm_reducer(lambda x, y: tirx.And(x, y), lambda name: tirx.const(True, "bool"), name="all_within")  # noqa: PLW0108
 
         def within() -> Any:
             value = indices(*axes)

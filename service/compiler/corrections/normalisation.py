@@ -1,7 +1,8 @@
 """Normalisation by the statistics of layers, groups and batches.
 
-TVM computes a variance as E[x²] - E[x]², which loses all digits where the mean is large, and its importer takes the
-running statistics for batch_norm(training=True).
+TVM's group_norm (`topi.nn.group_norm`) computes a variance as E[x²] - E[x]², which loses its digits where the mean is
+large; `operator_map.legalize` has a rule in its place. Its layer_norm of float64 is wrong, and its importer makes
+scales and shifts of float32 only. PyTorch folds stored statistics into one product and one sum here.
 """
 
 from __future__ import annotations

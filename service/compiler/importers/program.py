@@ -48,6 +48,7 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
     with boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
         notes = _drop_constants(decomposed)
         _refuse_operators(decomposed)
+        _refuse_empty(decomposed)
         module = Translation(decomposed, corrections.converters()).run()
     return ImportedModel(module, signature, examples, reference, notes)
 
@@ -110,7 +111,8 @@ def _symbols(
     """The sizes that the export allows for each dimension that is a symbol by itself."""
     used = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
     return {
-        str(symbol): (int(bounds.lower), int(bounds.upper) if bounds.upper.is_Integer else None)
+        # Never 0: a kernel that reduces an empty axis leaves its result unwritten.
+        str(symbol): (max(1, int(bounds.lower)), int(bounds.upper) if bounds.upper.is_Integer else None)
         for symbol, bounds in program.range_constraints.items()
         if str(symbol) in used
     }
@@ -268,3 +270,28 @@ def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:
         signature.output_specs[:] = [spec for spec, kept in zip(signature.output_specs, keep, strict=True) if kept]
         notes.append("Results that are None are left out.")
     return tuple(notes)
+
+
+# Of an empty operand, these take nothing: what they give is written in full all the same.
+_TAKE_NOTHING = ("cat", "constant_pad_nd", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
+
+
+def _refuse_empty(program: torch.export.ExportedProgram) -> None:
+    """Raises ImportFailed where something is computed of nothing, such as a sum over an axis of size 0.
+
+    TensorIR initialises a reduction inside its loops: with no iteration, the result would be left unwritten, and what
+    the memory held before would be taken for it.
+    """
+    for node in program.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        operands = [source.meta.get("val") for source in node.all_input_nodes]
+        empty = any(isinstance(value, torch.Tensor) and 0 in value.shape for value in operands)
+        name = operator_name(node.target)
+        if empty and 0 not in node.meta["val"].shape and not any(f".{kind}." in name for kind in _TAKE_NOTHING):
+            raise ImportFailed(
+                f"{Site.of(node)} computes something of an empty tensor, which is not compiled. "
+                "Give all axes a size of at least 1.",
+                step=0,
+                operators=[name],
+            )

@@ -16,6 +16,7 @@ PROGRAMS = {
     "layers": (nn.LayerNorm(6), lambda: (R(2, 3, 6),)),
     "layers far from zero": (nn.LayerNorm((3, 6), elementwise_affine=False), lambda: (R(2, 3, 6) + 10000,)),
     "layers of float16": (nn.LayerNorm(6).half(), lambda: (R(2, 6).half(),)),
+    "layers of float64": (nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6)).double(), lambda: (R(2, 6).double(),)),
     "groups": (nn.GroupNorm(2, 4), lambda: (R(2, 4, 5, 5) + 300,)),
     "instances": (nn.InstanceNorm2d(4, affine=True), lambda: (R(2, 4, 5, 5),)),
     "batches": (
@@ -30,7 +31,7 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "layers of float16": {"rtol": 1e-2, "atol": 1e-2},
     "layers far from zero": {"atol": 5e-3},
 }
-UPSTREAM = ["layers far from zero"]
+UPSTREAM = ["layers of float64", "groups"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -38,6 +38,7 @@ def compile_model(
     *,
     passes: Passes | None,
     verify: str,
+    special_values: str,
     inputs: InputSpecs | None,
     example_inputs: Mapping[str, ArrayLike] | None,
     target: Mapping[str, Any] | None,
@@ -49,7 +50,7 @@ def compile_model(
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
     that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
-    document = _document(passes, verify, inputs, target)
+    document = _document(passes, inputs, target) | {"verify": verify, "special_values": special_values}
     examples = None if example_inputs is None else encode_examples(example_inputs)
     deadline = time.monotonic() + wait_s
     reported = 0
@@ -84,11 +85,9 @@ def compile_model(
     return _succeeded(record)
 
 
-def _document(
-    passes: Passes | None, verify: str, inputs: InputSpecs | None, target: Mapping[str, Any] | None
-) -> JsonObject:
+def _document(passes: Passes | None, inputs: InputSpecs | None, target: Mapping[str, Any] | None) -> JsonObject:
     """The `request` part of POST /compile. What is None is left to the server's defaults."""
-    document: JsonObject = {"verify": verify}
+    document: JsonObject = {}
     if passes is not None:
         document["passes"] = passes if isinstance(passes, str) else list(passes)
     if inputs is not None:

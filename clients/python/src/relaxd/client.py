@@ -59,15 +59,16 @@ class Client:
         *,
         passes: Passes | None = None,
         verify: str = "artifact",
+        special_values: str = "fail",
         inputs: InputSpecs | None = None,
         example_inputs: Mapping[str, ArrayLike] | None = None,
         target: Mapping[str, Any] | None = None,
         on_step: OnStep | None = None,
         wait_s: float = 600.0,
     ) -> Compilation:
-        """Compiles a ``.pt2`` file (a path, or its bytes) and returns when it has succeeded.
+        """Compiles a model file (a path, or its bytes) and returns when it has succeeded.
 
-        `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's
+        `special_values` is ``report`` to accept an artifact that differs from PyTorch on NaN and extremes only. `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's
         default. `inputs` declares names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers
         with. `on_step` is called with each Step once, in order, within about a second of its end. Raises
         CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
@@ -76,6 +77,7 @@ class Client:
             model,
             passes=passes,
             verify=verify,
+            special_values=special_values,
             inputs=inputs,
             example_inputs=example_inputs,
             target=target,
