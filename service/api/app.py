@@ -69,6 +69,10 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     app.add_middleware(HeadAsGet)
     for module in (compile, inspect, ir, infer, about, events):
         app.include_router(module.router)
+    # The framework nests included routers; an answer 405 looks at their routes one by one.
+    app.state.routes = [
+        route for module in (compile, inspect, ir, infer, about, events) for route in module.router.routes
+    ]
 
     def openapi() -> dict[str, Any]:
         schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)

@@ -83,9 +83,9 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 def _allowed_methods(request: Request) -> str:
     """Of all routes with this path: the framework's own answer names those of the first only."""
     methods: set[str] = set()
-    for route in request.app.routes:
+    for route in request.app.state.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+            methods |= route.methods
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 

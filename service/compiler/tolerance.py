@@ -16,6 +16,10 @@ _TINY = 1e-300
 _DEEPEST = 10.0
 # How much more than eager's own rounding a library's may be: it sums in another order.
 NOISE = 64.0
+# An output of fewer elements says too little about eager's rounding: its one sum may be exact by luck. Then the last
+# digits of the inputs are allowed, a few times over.
+FEW = 64
+LAST_DIGITS = 8.0
 _FLOAT_KINDS = "fcV"
 
 
@@ -50,12 +54,15 @@ def tolerance_of(dtype: str, depth: int) -> Tolerance:
     return TOLERANCES.get(dtype, _EXACT).at(depth)
 
 
-def compare(actual: Array, expected: Array, wide: Array | None = None, depth: int = 100) -> JsonObject:
+def compare(
+    actual: Array, expected: Array, wide: Array | None = None, depth: int = 100, input_scale: float = 0.0
+) -> JsonObject:
     """The figures of one output: all JSON numbers finite or null, `reason` in words where it did not pass.
 
     `wide` is what eager gives in float64. An element is right where it is as near to either as the tolerance says, and
-    eager's own rounding, the difference of the two, is allowed NOISE times over. `excess` is the largest error in units
-    of what is allowed, for ranking.
+    eager's own rounding, the difference of the two, is allowed NOISE times over. `input_scale` is the largest finite
+    magnitude of the inputs: a sum of few numbers may cancel to less than their last digits. `excess` is the largest
+    error in units of what is allowed, for ranking.
     """
     dtype = expected.dtype.name
     tolerance = tolerance_of(dtype, depth)
@@ -72,10 +79,16 @@ def compare(actual: Array, expected: Array, wide: Array | None = None, depth: in
     finite = _finite(actual)
     # Where eager is not finite but eager with float64 is, the latter is what was met.
     theirs = np.where(_finite(expected), expected, other.astype(expected.dtype)) if _is_float(expected) else expected
-    return report | _figures(actual[finite], theirs[finite], other[finite], tolerance)
+    digits = LAST_DIGITS * _epsilon(expected) * input_scale if expected.size < FEW else 0.0
+    return report | _figures(actual[finite], theirs[finite], other[finite], tolerance, digits)
 
 
-def _figures(actual: Any, expected: Any, wide: Any, tolerance: Tolerance) -> JsonObject:
+def _epsilon(value: Array) -> float:
+    known = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+    return known.get(value.dtype.name, 0.0)
+
+
+def _figures(actual: Any, expected: Any, wide: Any, tolerance: Tolerance, digits: float) -> JsonObject:
     error, magnitude = _errors(actual, expected)
     second, rounding = error, np.zeros_like(error)
     if wide is not expected and wide.dtype.kind == expected.dtype.kind:
@@ -84,7 +97,7 @@ def _figures(actual: Any, expected: Any, wide: Any, tolerance: Tolerance) -> Jso
         rounding = np.where(usable, _errors(expected, np.where(usable, wide, expected))[0], 0.0)
     nearest = np.minimum(error, second)
     noise = float(np.quantile(rounding, 0.9)) * NOISE if rounding.size and tolerance.rtol else 0.0
-    atol = max(tolerance.scale_atol * _largest(magnitude), tolerance.floor, noise)
+    atol = max(tolerance.scale_atol * _largest(magnitude), tolerance.floor, noise, digits)
     allowed = atol + tolerance.rtol * magnitude
     beyond, some = nearest > allowed, nearest > 0
     with np.errstate(over="ignore"):

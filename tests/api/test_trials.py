@@ -87,7 +87,8 @@ def test_half_a_surrogate_pair_is_malformed(server, body):
 
 def test_a_whole_surrogate_pair_is_text(server, model_file):
     model = server.compile(model_file("log")).json()["id"]
-    body = '{"model": "%s", "id": "\\ud83d\\ude00", "inputs": {"x": [1, 1, 1]}}' % model
+    body = json.dumps({"model": model, "id": "\U0001f600", "inputs": {"x": [1, 1, 1]}})
+    assert "\\ud83d" in body
     assert server.http.post("/infer", content=body).json()["id"] == "\U0001f600"
 
 
@@ -96,7 +97,7 @@ def test_a_whole_surrogate_pair_is_text(server, model_file):
 )
 def test_numbers_are_never_changed_on_the_way_in(server, model_file, data):
     model = server.compile(model_file("log")).json()["id"]
-    answer = server.http.post("/infer", content='{"model": "%s", "inputs": {"x": %s}}' % (model, data))
+    answer = server.http.post("/infer", content=f'{{"model": "{model}", "inputs": {{"x": {data}}}}}')
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/input-data")
 
 

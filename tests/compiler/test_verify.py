@@ -257,3 +257,11 @@ def test_the_error_of_a_step_is_null_where_it_is_no_number() -> None:
     assert largest_error(Library(lambda x: [x]), case) == 1.0
     assert largest_error(Library(lambda x: [f32(NAN)]), case) is None
     assert largest_error(Library(lambda x: [f32(1, 2)]), case) is None
+
+
+def test_a_sum_of_few_numbers_may_cancel_to_their_last_digits_and_no_further() -> None:
+    expected, wide = np.array(0.625, np.float32), np.array(0.6250001)
+    near, far = np.array(0.6252, np.float32), np.array(0.7, np.float32)
+    assert compare(near, expected, wide, depth=1, input_scale=1e4)["passed"]
+    assert not compare(far, expected, wide, depth=1, input_scale=1e4)["passed"]
+    assert not compare(near, expected, wide, depth=1, input_scale=1.0)["passed"]

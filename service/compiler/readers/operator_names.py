@@ -145,7 +145,8 @@ swapdims_ sym_constrain_range sym_constrain_range_for_size sym_is_contiguous sym
 sym_storage_offset sym_stride:int t t_ t_copy take take_along_dim tan tan_ tanh tanh_
 tensor_split:indices,sections,tensor_indices_or_sections tensordot threshold threshold_ tile
 to:device,dtype,dtype_layout,other topk trace transpose:int transpose_ transpose_copy:int trapezoid:dx,x
-trapz:dx,x triangular_solve tril tril_ triplet_margin_loss triu triu_ true_divide:Scalar,Tensor
+trapz:dx,x triangular_solve tril tril_ tril_indices triplet_margin_loss triu triu_ triu_indices
+true_divide:Scalar,Tensor
 true_divide_:Scalar,Tensor trunc trunc_ type_as unbind:int unbind_copy:int unflatten:int unfold unfold_copy
 uniform uniform_ unique_consecutive unsafe_chunk unsafe_split:Tensor unsafe_split_with_sizes unsqueeze unsqueeze_
 unsqueeze_copy upsample_bicubic2d:default,vec upsample_bilinear2d:default,vec upsample_linear1d:default,vec
