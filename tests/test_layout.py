@@ -37,6 +37,7 @@ TESTED_ELSEWHERE = {
     "service/compiler/clock.py": "tests/compiler/test_pipeline.py",
     "service/compiler/constants.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/eager.py": "tests/compiler/importers/test_exported_program.py",
+    "service/compiler/extrema.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/importers/program.py": "tests/compiler/importers/test_exported_program.py",
     "service/compiler/pointwise.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/promotion.py": "tests/compiler/corrections/test_arithmetic.py",

@@ -13,7 +13,7 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from tvm import relax, tirx
 
-from service.compiler.corrections.arithmetic import maximum, minimum
+from service.compiler.extrema import maximum, minimum
 from service.compiler.pointwise import dtype_of, extern, pointwise
 from service.compiler.promotion import common_dtype, narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name

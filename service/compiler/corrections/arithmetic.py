@@ -15,6 +15,8 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from tvm import relax, tirx
 
+from service.compiler.corrections.reductions import all_true
+from service.compiler.extrema import is_float, maximum, minimum
 from service.compiler.pointwise import dtype_of, extern, pointwise
 from service.compiler.promotion import common_dtype, narrowed, value_of
 from service.compiler.translation import Arguments, Converter, Translation
@@ -80,10 +82,6 @@ def _scalar(name: str, compute: Scalar, kind: KIND = KIND.DEFAULT) -> Converter:
         return narrowed(t, a, result, dtype)
 
     return convert
-
-
-def is_float(x: Any) -> bool:
-    return "float" in dtype_of(x)
 
 
 def _number(value: float, like: Any) -> Any:
@@ -153,8 +151,6 @@ def _divide_by_zero_check(t: Translation, a: Arguments, divisor: Any) -> None:
     number = value_of(a.other)
     if isinstance(number, int | float):
         return
-    from service.compiler.corrections.reductions import all_true
-
     nonzero = t.emit(relax.op.not_equal(divisor, t.tensor(0, dtype)))
     t.check(a, all_true(t, nonzero), "an integer is divided by zero")
 
@@ -177,16 +173,6 @@ def _divide_by_mode(t: Translation, a: Arguments) -> Any:
         return _true_divide(t, a)
     rule = floor_divide if a.rounding_mode == "floor" else trunc_divide
     return _integral(f"divide_{a.rounding_mode}", rule)(t, a)
-
-
-def maximum(x: Any, y: Any) -> Any:
-    """NaN where either is NaN."""
-    return tirx.Select(tirx.Or(x > y, tirx.isnan(x)), x, y) if is_float(x) else tirx.max(x, y)
-
-
-def minimum(x: Any, y: Any) -> Any:
-    """NaN where either is NaN."""
-    return tirx.Select(tirx.Or(x < y, tirx.isnan(x)), x, y) if is_float(x) else tirx.min(x, y)
 
 
 def _extreme(operator: Any, of_bools: Any) -> Converter:

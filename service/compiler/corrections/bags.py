@@ -9,9 +9,9 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.corrections.arithmetic import maximum
 from service.compiler.corrections.indexing import check_range, is_empty, within
 from service.compiler.corrections.reductions import all_true
+from service.compiler.extrema import maximum
 from service.compiler.pointwise import dtype_of
 from service.compiler.promotion import widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name

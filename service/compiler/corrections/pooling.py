@@ -13,9 +13,9 @@ from typing import Any
 
 from tvm import te, tirx
 
-from service.compiler.corrections.arithmetic import is_float, maximum
 from service.compiler.corrections.indexing import is_empty, zeros_like
 from service.compiler.corrections.reductions import _lowest
+from service.compiler.extrema import is_float, maximum
 from service.compiler.pointwise import dtype_of
 from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from tvm import relax, te, tirx
 
-from service.compiler.corrections.arithmetic import is_float, maximum, minimum
+from service.compiler.extrema import is_float, maximum, minimum
 from service.compiler.pointwise import pointwise
 from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name

@@ -68,9 +68,10 @@ class Client:
     ) -> Compilation:
         """Compiles a model file (a path, or its bytes) and returns when it has succeeded.
 
-        `special_values` is ``report`` to accept an artifact that differs from PyTorch on NaN and extremes only. `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's
-        default. `inputs` declares names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers
-        with. `on_step` is called with each Step once, in order, within about a second of its end. Raises
+        `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's default.
+        `special_values` is ``report`` to accept what differs from PyTorch on NaN and extremes only. `inputs` declares
+        names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers with. `on_step` is called
+        with each Step once, in order, within about a second of its end. Raises
         CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
         """
         flow = calls.compile_model(
