@@ -56,13 +56,24 @@ def server(data: Path) -> Iterator[str]:
         process.wait(30)
 
 
+@contextmanager
+def shown_on_failure(log: Path) -> Iterator[None]:
+    """Shows the end of the server's log before it goes with its folder."""
+    try:
+        yield
+    except Exception:
+        if log.exists():
+            print("The end of the server's log:", *log.read_text().splitlines()[-20:], sep="\n  ", file=sys.stderr)
+        raise
+
+
 def main() -> None:
     """Runs the tour; ends with exit code 1 when a prediction differs from PyTorch's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", help="a running server (default: one is started)")
     parser.add_argument("--keep", type=Path, help="also write the exported model to this file")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, shown_on_failure(Path(folder) / "server.log"):
         data = Path(folder)
         print("Training a 64-128-10 MLP on scikit-learn's digits ...", flush=True)
         model, images, labels = train()
@@ -100,7 +111,7 @@ def tour(url: str, exported: Path, model: nn.Module, images: torch.Tensor, label
         print(f"first ten   predicted {predicted[:10].tolist()}  true {truth[:10].tolist()}")
         print(f"accuracy    relaxd {np.mean(predicted == truth):.4f}   PyTorch eager {np.mean(eager == truth):.4f}")
         print(f"agreement   {len(truth) - differ} of {len(truth)} predictions equal eager's")
-        print(f"\nThe same by hand: ./dev serve, then clients/curl/tour.sh. Compilation {compilation.id}.")
+        print("\nThe same by hand: the README's next section, or `./dev serve` and clients/curl/tour.sh.")
     return differ
 
 
