@@ -26,6 +26,7 @@ TESTED_ELSEWHERE = {
     "service/api/app.py": "tests/api/test_problem_shape.py",
     "service/api/problems.py": "tests/api/test_problem_shape.py",
     "service/api/about.py": "tests/api/test_problem_shape.py",
+    "service/api/head.py": "tests/api/test_trials.py",
     "service/api/state.py": "tests/api/test_problem_shape.py",
     "service/api/schemas.py": "tests/api/test_schemas.py",
     "service/api/openapi.py": "tests/api/test_schemas.py",

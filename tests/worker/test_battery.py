@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ from service.worker.sandbox import confine, missing
 SECRET, VICTIM, PORT, UNIX = os.environ["SECRET"], int(os.environ["VICTIM"]), int(os.environ["PORT"]), os.environ["UNIX"]
 uid = int(os.environ["BECOME"]) if "BECOME" in os.environ else None
 libc = ctypes.CDLL(None, use_errno=True)
-layers = confine(ROLE, Confinement(256 << 20, 5, 1 << 20, os.getcwd(), ("slot",), uid), os.getppid())
+layers = confine(ROLE, Confinement(256 << 20, 2, 1 << 20, os.getcwd(), ("slot",), uid), os.getppid())
 assert not missing(layers), layers
 def call(number, *arguments):
     result = libc.syscall(number, *arguments)
@@ -202,21 +201,19 @@ def test_hostile_code_in_a_worker_has_no_effect(victim, readable_code, tmp_path,
     if identity == "root that becomes nobody":
         environment = {**environment, "BECOME": str(uid)}
     before = secret.stat()
-    start = time.monotonic()
     done = subprocess.run(
         [python, "-c", PROLOGUE.replace("ROLE", repr(role)) + textwrap.dedent(BEHAVIOURS[name])],
         cwd=tmp_path,
         env={**environment, "PYTHONPATH": str(readable_code)},
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
         user=uid if identity == "plain user" else None,
     )
     assert b"HARM" not in done.stdout, done.stdout
     assert done.returncode != 0
     assert b"AssertionError" not in done.stderr, done.stderr
     assert b"No module named" not in done.stderr, done.stderr
-    assert time.monotonic() - start < 25
     after = secret.stat()
     assert (after.st_mode, after.st_uid, after.st_mtime, after.st_size) == (
         before.st_mode,

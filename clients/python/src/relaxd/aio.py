@@ -54,7 +54,7 @@ class AsyncClient:
         *,
         passes: Passes | None = None,
         verify: str = "artifact",
-        special_values: str = "fail",
+        special_values: str | None = None,
         inputs: InputSpecs | None = None,
         example_inputs: Mapping[str, ArrayLike] | None = None,
         target: Mapping[str, Any] | None = None,

@@ -38,7 +38,7 @@ def compile_model(
     *,
     passes: Passes | None,
     verify: str,
-    special_values: str,
+    special_values: str | None,
     inputs: InputSpecs | None,
     example_inputs: Mapping[str, ArrayLike] | None,
     target: Mapping[str, Any] | None,
@@ -50,7 +50,9 @@ def compile_model(
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
     that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
-    document = _document(passes, inputs, target) | {"verify": verify, "special_values": special_values}
+    document = _document(passes, inputs, target) | {"verify": verify}
+    if special_values is not None:
+        document["special_values"] = special_values
     examples = None if example_inputs is None else encode_examples(example_inputs)
     deadline = time.monotonic() + wait_s
     reported = 0
