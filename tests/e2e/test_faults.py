@@ -154,10 +154,15 @@ def test_a_compile_over_its_deadline_is_killed_and_keeps_its_snapshots(new_serve
 
 
 def test_a_compile_over_its_memory_limit_fails_alone(new_server, model_file):
-    server = new_server(RELAXD_COMPILE_MEMORY_BYTES=str(24 << 20))
+    server = new_server(RELAXD_COMPILE_MEMORY_BYTES=str(24 << 20), RELAXD_COMPILE_S="60")
     answer = server.compile(model_file("deep"))
     assert answer.status_code == 422
-    assert answer.json()["type"] in ("/problems/memory-limit-exceeded", "/problems/worker-crashed")
+    # Without memory even the report of its lack may fail; then the deadline ends the worker.
+    assert answer.json()["type"].removeprefix("/problems/") in (
+        "memory-limit-exceeded",
+        "worker-crashed",
+        "deadline-exceeded",
+    )
     assert server.http.get("/healthz").json()["status"] == "ok"
     assert list((server.data / "scratch").iterdir()) == []
 

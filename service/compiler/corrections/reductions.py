@@ -18,6 +18,7 @@ from service.compiler.extrema import is_float, maximum, minimum
 from service.compiler.pointwise import pointwise
 from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name
+from service.errors import ImportFailed
 
 # Beyond so many terms, or where their number is a symbol, sums of float32 are accumulated in float64.
 PLAIN_TERMS = 1 << 14
@@ -34,7 +35,17 @@ def axes_of(rank: int, dims: Any) -> list[int]:
 def reduced(
     t: Translation, x: Any, axes: list[int], keep: bool, fold: Callable[..., Any], name: str, term: Any = None
 ) -> Any:
-    """`fold`, such as te.sum, over `axes` of the tensor `x`, whose elements go through `term` first."""
+    """`fold`, such as te.sum, over `axes` of the tensor `x`, whose elements go through `term` first.
+
+    Raises ImportFailed for anything but a plain sum over an axis of size 0: TensorIR initialises a reduction inside its
+    loops, so that with no iteration the result would be left unwritten.
+    """
+    sizes = list(x.ty.shape)
+    if any(isinstance(sizes[axis], int | tirx.IntImm) and int(sizes[axis]) == 0 for axis in axes):
+        if fold is not te.sum or term is not None:
+            raise ImportFailed("a reduction over an axis of size 0 is not compiled")
+        kept = [1 if axis in axes else size for axis, size in enumerate(sizes) if keep or axis not in axes]
+        return t.emit(relax.op.zeros(relax.ShapeExpr(kept), str(x.ty.dtype)))
 
     def compute(source: Any) -> Any:
         reduce_axes = {axis: te.reduce_axis((0, source.shape[axis]), name=f"k{axis}") for axis in axes}

@@ -272,12 +272,13 @@ def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# Of an empty operand, these take nothing: what they give is written in full all the same.
-_TAKE_NOTHING = ("cat", "constant_pad_nd", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
+# What these give of an empty operand is written in full all the same.
+_WRITE_ALL = ("cat", "constant_pad_nd", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like",
+              "mm", "bmm", "addmm", "baddbmm", "sum")  # fmt: skip
 
 
 def _refuse_empty(program: torch.export.ExportedProgram) -> None:
-    """Raises ImportFailed where something is computed of nothing, such as a sum over an axis of size 0.
+    """Raises ImportFailed where something is computed of nothing, such as a mean over an axis of size 0.
 
     TensorIR initialises a reduction inside its loops: with no iteration, the result would be left unwritten, and what
     the memory held before would be taken for it.
@@ -288,7 +289,7 @@ def _refuse_empty(program: torch.export.ExportedProgram) -> None:
         operands = [source.meta.get("val") for source in node.all_input_nodes]
         empty = any(isinstance(value, torch.Tensor) and 0 in value.shape for value in operands)
         name = operator_name(node.target)
-        if empty and 0 not in node.meta["val"].shape and not any(f".{kind}." in name for kind in _TAKE_NOTHING):
+        if empty and 0 not in node.meta["val"].shape and not any(f".{kind}." in name for kind in _WRITE_ALL):
             raise ImportFailed(
                 f"{Site.of(node)} computes something of an empty tensor, which is not compiled. "
                 "Give all axes a size of at least 1.",
