@@ -260,7 +260,8 @@ class Step:
     """What is known of the IR after one position of a Recipe, without its text. Position 0 is the import.
 
     `ops` counts Relax operators and calls by name over all functions; `error` is the largest absolute difference
-    from PyTorch eager on the example inputs where the step was checked; `notes` are remarks of the pass.
+    from PyTorch eager on the example inputs where the step was checked; `notes` are remarks of the pass and
+    `details` its facts by topic (``kernels``, ``patterns``).
     """
 
     index: int
@@ -270,10 +271,11 @@ class Step:
     changed: bool
     wall_ms: float
     cpu_ms: float
-    ops: dict[str, int]
-    functions: int
+    ops: dict[str, int] = field(default_factory=dict)
+    functions: int = 0
     error: float | None = None
     notes: tuple[str, ...] = ()
+    details: JsonObject = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         return {
@@ -288,6 +290,7 @@ class Step:
             "functions": self.functions,
             "error": self.error,
             "notes": list(self.notes),
+            "details": self.details,
         }
 
     @classmethod
@@ -304,4 +307,5 @@ class Step:
             int(value["functions"]),
             None if value["error"] is None else float(value["error"]),
             tuple(str(note) for note in value["notes"]),
+            dict(value.get("details", {})),
         )

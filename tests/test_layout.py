@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
     "service/compiler/importers/program.py": "tests/compiler/importers/test_exported_program.py",
     "service/compiler/pointwise.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/promotion.py": "tests/compiler/corrections/test_arithmetic.py",
+    "service/compiler/report.py": "tests/compiler/passes/test_fuse_dense_add.py",
     "service/compiler/site.py": "tests/compiler/importers/test_exported_program.py",
     "service/compiler/translation.py": "tests/compiler/corrections/test_arithmetic.py",
     "service/compiler/dataflow.py": "tests/compiler/test_snapshot.py",

@@ -105,6 +105,7 @@ class StepView(BaseModel):
     functions: int
     error: float | None
     notes: list[str]
+    details: dict[str, JsonValue]
     href: str
 
 

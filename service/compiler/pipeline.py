@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from service.compiler.build import build_executable
 from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
 from service.compiler.passes import Pass, make_pass
+from service.compiler.report import Report
 from service.compiler.snapshot import Snapshots
 from service.compiler.verify import Case, largest_error
 from service.errors import ExecutionFailed, IllFormedModule, JsonObject, PassFailed
@@ -41,7 +43,7 @@ class Pipeline:
 
     def import_step(self, mod: IRModule, duration: Duration, notes: tuple[str, ...]) -> None:
         """Emits step 0, the module as it was imported. Raises IllFormedModule, OutputTooLarge."""
-        self._finish(mod, Step(0, Stage.IMPORT, None, {}, True, duration.wall_ms, duration.cpu_ms, {}, 0, None, notes))
+        self._finish(mod, Step(0, Stage.IMPORT, None, {}, True, duration.wall_ms, duration.cpu_ms, notes=notes))
 
     def run(self, mod: IRModule, passes: tuple[PassSpec, ...]) -> IRModule:
         """The module after all `passes`.
@@ -55,18 +57,18 @@ class Pipeline:
     def _step(self, mod: IRModule, index: int, spec: PassSpec) -> IRModule:
         self.emit(begin("pass", index, spec.name), ())
         where: JsonObject = {"step": index, "pass": spec.name}
-        notes: list[str] = []
+        report = Report()
         duration = Duration()
         sentence = f"Pass {spec.name!r} failed at step {index}"
         with boundary(PassFailed, sentence, self.limits, **where):
             rewrite: Pass = make_pass(spec)
             with self.target, duration.measure():
-                after = rewrite.apply(mod, notes)
+                after = rewrite.apply(mod, report)
             changed = not tvm_ffi.structural_equal(mod, after)
         self.spent.wall_ms += duration.wall_ms
         self.spent.cpu_ms += duration.cpu_ms
-        figures = (changed, duration.wall_ms, duration.cpu_ms)
-        self._finish(after, Step(index, rewrite.stage, spec.name, spec.options, *figures, {}, 0, None, tuple(notes)))
+        step = Step(index, rewrite.stage, spec.name, spec.options, changed, duration.wall_ms, duration.cpu_ms)
+        self._finish(after, dataclasses.replace(step, notes=tuple(report.notes), details=report.details))
         return after
 
     def _finish(self, mod: IRModule, step: Step) -> None:
@@ -76,18 +78,14 @@ class Pipeline:
             relax.analysis.well_formed(mod)
         snapshot = self._snapshots.take(mod, **where)
         error, notes = self._check_numbers(mod, step)
-        done = Step(
-            step.index,
-            step.stage,
-            step.pass_name,
-            step.options,
-            step.changed,
-            round(step.wall_ms, 3),
-            round(step.cpu_ms, 3),
-            snapshot.ops,
-            snapshot.functions,
-            error,
-            step.notes + notes,
+        done = dataclasses.replace(
+            step,
+            wall_ms=round(step.wall_ms, 3),
+            cpu_ms=round(step.cpu_ms, 3),
+            ops=snapshot.ops,
+            functions=snapshot.functions,
+            error=error,
+            notes=step.notes + notes,
         )
         self.emit({"event": "step", "step": done.to_json()}, (snapshot.blob,))
 

@@ -15,6 +15,7 @@ import tvm
 from service.compiler.build import build_executable, link_with_ld, write_library
 from service.compiler.passes.fuse_dense_add import FuseDenseAdd
 from service.compiler.passes.legalize_ops import LegalizeOps
+from service.compiler.report import Report
 from service.compiler.target import tvm_target
 from service.errors import BuildFailed, OutputTooLarge
 from service.nouns import Limits, Target
@@ -27,7 +28,7 @@ def native() -> object:
 
 
 def test_the_build_fuses_nothing_by_itself(tmp_path: Path) -> None:
-    executable = build_executable(LegalizeOps().apply(module_of(LegalizeOps.before), []), native())
+    executable = build_executable(LegalizeOps().apply(module_of(LegalizeOps.before), Report()), native())
     text = executable.as_text()
     assert "add" in text
     assert "relu" in text
@@ -35,7 +36,7 @@ def test_the_build_fuses_nothing_by_itself(tmp_path: Path) -> None:
 
 
 def test_groups_that_no_pass_has_lowered_become_kernels() -> None:
-    fused = FuseDenseAdd().apply(module_of(FuseDenseAdd.before), [])
+    fused = FuseDenseAdd().apply(module_of(FuseDenseAdd.before), Report())
     executable = build_executable(fused, native())
     assert "fused_dense_add0" in executable.as_text()
     x, w, b = (np.ones(shape, "float32") for shape in ((4, 8), (2, 8), (2,)))

@@ -11,6 +11,7 @@ from tvm import relax
 
 from service.compiler import pipeline
 from service.compiler.compile import compile_model
+from service.compiler.report import Report
 from service.errors import IllFormedModule, MemoryLimitExceeded, OutputTooLarge, PassFailed, VerificationFailed
 from service.nouns import Limits, PassSpec, Stage
 from tests.compiler.conftest import MakeRun
@@ -24,8 +25,8 @@ class Planted:
     name: ClassVar[str] = "dead_code_elimination"
     stage: ClassVar[Stage] = Stage.SIMPLIFY
 
-    def apply(self, mod: tvm.IRModule, notes: list[str]) -> tvm.IRModule:
-        notes.append("planted")
+    def apply(self, mod: tvm.IRModule, report: Report) -> tvm.IRModule:
+        report.notes.append("planted")
         if self.fault == "raise":
             raise tvm.error.InternalError("Check failed: the planted fault")
         if self.fault == "memory":

@@ -11,6 +11,7 @@ import tvm
 from service.catalogue import Catalogue
 from service.compiler.passes import make_pass, pass_class, pass_names
 from service.compiler.recipes import load_catalogue
+from service.compiler.report import Report
 from service.errors import PassOrder
 from service.nouns import PassSpec
 from tests.compiler.conftest import MakeRun, module_of
@@ -36,7 +37,7 @@ def test_the_catalogue_survives_json() -> None:
 def test_every_pass_is_documented_by_an_example_that_is_true(name: str) -> None:
     info = load_catalogue().passes[name]
     assert info.summary.endswith(".")
-    after = make_pass(PassSpec(name)).apply(module_of(info.before), [])
+    after = make_pass(PassSpec(name)).apply(module_of(info.before), Report())
     tvm.ir.assert_structural_equal(after, module_of(info.after))
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 from tvm import IRModule
 
 from service.catalogue import PassInfo, option_infos
+from service.compiler.report import Report
 from service.nouns import PassSpec, Stage
 
 
@@ -28,8 +29,8 @@ class Pass(Protocol):
     before: ClassVar[str]
     after: ClassVar[str]
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:
-        """The rewritten module; remarks for the reader of the Step are appended to `notes`.
+    def apply(self, mod: IRModule, report: Report) -> IRModule:
+        """The rewritten module; what it has to say of the Step is written into `report`.
 
         Runs inside the context of the Recipe's target. `mod` itself must not be changed.
         """

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tvm import IRModule, relax
 
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -47,5 +48,5 @@ class Module:
         return gv
 """
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:  # noqa: ARG002 - nothing to remark
+    def apply(self, mod: IRModule, report: Report) -> IRModule:  # noqa: ARG002 - nothing to report
         return relax.transform.AdjustMatmulOrder()(mod)

@@ -10,6 +10,7 @@ from tvm.relax.utils import copy_with_new_vars
 
 from service.catalogue import option
 from service.compiler.dataflow import PRIMITIVE, Dataflow, is_call, is_primitive, relax_functions
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -72,9 +73,9 @@ class Module:
         False, "Fuse a matmul that has other users too. It is then computed once for each of them."
     )
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:
+    def apply(self, mod: IRModule, report: Report) -> IRModule:
         # The builder of the mutator writes the sub-functions into its module: it gets one of its own.
-        mutator = _Fusor(IRModule(dict(mod.functions.items()), attrs=mod.attrs), self.allow_duplicates, notes)
+        mutator = _Fusor(IRModule(dict(mod.functions.items()), attrs=mod.attrs), self.allow_duplicates, report.notes)
         for gvar, function in relax_functions(mod):
             if not is_primitive(function):
                 mutator.fuse(gvar, function)

@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import IRModule, relax
 
 from service.compiler.dataflow import Dataflow, is_call, relax_functions
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -48,7 +49,7 @@ class Module:
         return gv
 """
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:
+    def apply(self, mod: IRModule, report: Report) -> IRModule:
         shared = 0
         for gvar, function in relax_functions(mod):
             fusor = _Fusor(mod, function)
@@ -58,7 +59,7 @@ class Module:
                 mod = IRModule(dict(mod.functions.items()), attrs=mod.attrs)
                 mod[gvar] = relax.analysis.remove_all_unused(rewritten)
         if shared:
-            notes.append(f"{shared} multiply-add pairs were left: something else reads the product too.")
+            report.notes.append(f"{shared} multiply-add pairs were left: something else reads the product too.")
         return mod
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from tvm import IRModule, relax
 
 from service.catalogue import option
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -107,5 +108,5 @@ class Module:
         2, "0 fuses nothing, 1 fuses injective functions only, 2 or more also into matmuls.", minimum=0, maximum=4
     )
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:  # noqa: ARG002 - nothing to remark
+    def apply(self, mod: IRModule, report: Report) -> IRModule:  # noqa: ARG002 - nothing to report
         return relax.transform.FuseOps(self.fuse_opt_level)(mod)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from tvm import IRModule
 
 from service.compiler.operator_map import legalize
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -70,5 +71,5 @@ class Module:
         return gv
 """  # noqa: E501
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:  # noqa: ARG002 - nothing to remark
+    def apply(self, mod: IRModule, report: Report) -> IRModule:  # noqa: ARG002 - nothing to report
         return legalize(mod)

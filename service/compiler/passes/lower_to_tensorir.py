@@ -10,6 +10,7 @@ from tvm import IRModule, relax
 
 from service.compiler.dataflow import relax_functions
 from service.compiler.operator_map import OPERATORS, has_legalizer_rule, legalize, lower
+from service.compiler.report import Report
 from service.nouns import Stage
 
 
@@ -73,14 +74,14 @@ class Module:
         return gv
 """  # noqa: E501
 
-    def apply(self, mod: IRModule, notes: list[str]) -> IRModule:
+    def apply(self, mod: IRModule, report: Report) -> IRModule:
         lowerer = _Lowerer(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
         for gvar, function in relax_functions(mod):
             lowerer.builder_.update_func(gvar, lowerer.visit_expr(function))
         mod = lowerer.builder_.get()
         if lowerer.left:
             counts = ", ".join(f"{name} ({count})" for name, count in sorted(lowerer.left.items()))
-            notes.append(f"Lowered by TVM's legalizer, not by the operator map: {counts}.")
+            report.notes.append(f"Lowered by TVM's legalizer, not by the operator map: {counts}.")
             mod = legalize(mod)
         return mod
 

@@ -9,6 +9,7 @@ from tvm import relax
 
 from service.compiler.dataflow import is_primitive
 from service.compiler.passes.fuse_dense_add import FuseDenseAdd
+from service.compiler.report import Report
 from tests.compiler.conftest import module_of, run_module
 
 TWO_ADDS = """
@@ -37,7 +38,7 @@ def inputs(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 def test_a_transposed_weight_moves_into_the_group() -> None:
     before = module_of(FuseDenseAdd.before)
-    after = FuseDenseAdd().apply(before, [])
+    after = FuseDenseAdd().apply(before, Report())
     tvm.ir.assert_structural_equal(after, module_of(FuseDenseAdd.after))
     values = inputs((4, 8), (2, 8), (2,))
     np.testing.assert_allclose(run_module(after, *values)[0], run_module(before, *values)[0], rtol=1e-5, atol=1e-6)
@@ -45,20 +46,20 @@ def test_a_transposed_weight_moves_into_the_group() -> None:
 
 def test_the_matmul_may_be_the_right_operand() -> None:
     text = FuseDenseAdd.before.replace("R.add(lv1, b)", "R.add(b, lv1)")
-    assert groups(FuseDenseAdd().apply(module_of(text), [])) == ["fused_dense_add0"]
+    assert groups(FuseDenseAdd().apply(module_of(text), Report())) == ["fused_dense_add0"]
 
 
 def test_a_matmul_that_feeds_two_adds_stays_one_matmul_and_a_note_names_it() -> None:
     before = module_of(TWO_ADDS)
-    notes: list[str] = []
-    tvm.ir.assert_structural_equal(FuseDenseAdd().apply(before, notes), before)
-    assert len(notes) == 1
-    assert "'lv'" in notes[0]
+    report = Report()
+    tvm.ir.assert_structural_equal(FuseDenseAdd().apply(before, report), before)
+    assert len(report.notes) == 1
+    assert "'lv'" in report.notes[0]
 
 
 def test_allow_duplicates_fuses_it_into_both() -> None:
     before = module_of(TWO_ADDS)
-    after = FuseDenseAdd(allow_duplicates=True).apply(before, [])
+    after = FuseDenseAdd(allow_duplicates=True).apply(before, Report())
     assert groups(after) == ["fused_dense_add0", "fused_dense_add1"]
     values = inputs((4, 8), (8, 2), (2,))
     np.testing.assert_allclose(run_module(after, *values)[0], run_module(before, *values)[0], rtol=1e-5, atol=1e-6)
@@ -78,9 +79,9 @@ class Module:
             R.output(gv)
         return gv
 """)
-    once = FuseDenseAdd().apply(before, [])
+    once = FuseDenseAdd().apply(before, Report())
     assert groups(once) == ["fused_dense_add0"]
-    tvm.ir.assert_structural_equal(FuseDenseAdd().apply(once, []), once)
+    tvm.ir.assert_structural_equal(FuseDenseAdd().apply(once, Report()), once)
 
 
 def test_constants_become_arguments() -> None:
@@ -91,7 +92,7 @@ def test_constants_become_arguments() -> None:
         with builder.dataflow():
             gv = builder.emit_output(relax.op.add(builder.emit(relax.op.matmul(x, weight)), bias))
         builder.emit_func_output(gv)
-    after = FuseDenseAdd().apply(builder.get(), [])
+    after = FuseDenseAdd().apply(builder.get(), Report())
     call = after["main"].body.blocks[0].bindings[-1].value
     assert len(call.args) == 3
     assert all(isinstance(each, type(weight)) for each in call.args[1:])
@@ -100,6 +101,6 @@ def test_constants_become_arguments() -> None:
 @pytest.mark.parametrize("shape", ['("n", 8)', '("n", "m", 8)'])
 def test_symbolic_shapes_get_symbols_of_their_own(shape: str) -> None:
     text = FuseDenseAdd.before.replace("(4, 8)", shape)
-    after = FuseDenseAdd().apply(module_of(text), [])
+    after = FuseDenseAdd().apply(module_of(text), Report())
     relax.analysis.well_formed(after)
     assert groups(after) == ["fused_dense_add0"]

@@ -6,11 +6,12 @@ import numpy as np
 import tvm
 
 from service.compiler.passes.fuse_ops import FuseOps
+from service.compiler.report import Report
 from tests.compiler.conftest import module_of, run_module
 
 
 def test_the_documented_example_is_what_the_pass_does() -> None:
-    after = FuseOps().apply(module_of(FuseOps.before), [])
+    after = FuseOps().apply(module_of(FuseOps.before), Report())
     tvm.ir.assert_structural_equal(after, module_of(FuseOps.after))
 
 
@@ -19,10 +20,10 @@ def test_the_numbers_stay() -> None:
     shapes = [tuple(int(dim) for dim in param.ty.shape.values) for param in before["main"].params]
     generator = np.random.default_rng(3)
     inputs = [generator.standard_normal(shape).astype("float32") for shape in shapes]
-    after = FuseOps().apply(before, [])
+    after = FuseOps().apply(before, Report())
     np.testing.assert_array_equal(run_module(after, *inputs)[0], run_module(before, *inputs)[0])
 
 
 def test_level_0_fuses_nothing() -> None:
     before = module_of(FuseOps.before)
-    tvm.ir.assert_structural_equal(FuseOps(fuse_opt_level=0).apply(before, []), before)
+    tvm.ir.assert_structural_equal(FuseOps(fuse_opt_level=0).apply(before, Report()), before)

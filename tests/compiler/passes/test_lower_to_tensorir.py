@@ -10,6 +10,7 @@ from tvm import relax
 from service.compiler.operator_map import OPERATORS
 from service.compiler.passes.fuse_dense_add import FuseDenseAdd
 from service.compiler.passes.lower_to_tensorir import LowerToTensorIR
+from service.compiler.report import Report
 from tests.compiler.conftest import module_of, run_module
 from tests.compiler.passes.test_fuse_dense_add import groups
 
@@ -58,34 +59,34 @@ def test_the_map_computes_what_numpy_computes(operator: str) -> None:
     generator = np.random.default_rng(2)
     values = [generator.standard_normal(shape).astype("float32") for shape in ((3, 4), (4,))]
     values = values if text is BINARY else values[:1]
-    notes: list[str] = []
-    after = LowerToTensorIR().apply(module_of(text.format(call=call)), notes)
-    assert notes == []
+    report = Report()
+    after = LowerToTensorIR().apply(module_of(text.format(call=call)), report)
+    assert report.notes == []
     assert any(isinstance(function, tvm.tirx.PrimFunc) for function in after.functions.values())
     np.testing.assert_allclose(run_module(after, *values)[0], expected(*values), rtol=1e-5, atol=1e-6)
 
 
 def test_relu_keeps_nan_as_pytorch_does() -> None:
-    after = LowerToTensorIR().apply(module_of(UNARY.format(call="nn.relu(x)")), [])
+    after = LowerToTensorIR().apply(module_of(UNARY.format(call="nn.relu(x)")), Report())
     assert np.isnan(run_module(after, np.full((3, 4), np.nan, "float32"))[0]).all()
 
 
 def test_an_operator_outside_the_map_goes_to_the_legalizer_and_is_noted() -> None:
-    notes: list[str] = []
-    after = LowerToTensorIR().apply(module_of(UNARY.format(call="erf(R.cos(x))")), notes)
-    assert notes == ["Lowered by TVM's legalizer, not by the operator map: relax.cos (1), relax.erf (1)."]
+    report = Report()
+    after = LowerToTensorIR().apply(module_of(UNARY.format(call="erf(R.cos(x))")), report)
+    assert report.notes == ["Lowered by TVM's legalizer, not by the operator map: relax.cos (1), relax.erf (1)."]
     assert "R.call_tir" in after["main"].script(show_meta=False)
 
 
 def test_integers_go_to_the_legalizer_where_te_would_not_promote() -> None:
     text = UNARY.format(call="divide(x, x)").replace("float32", "int32")
-    notes: list[str] = []
-    LowerToTensorIR().apply(module_of(text), notes)
-    assert "relax.divide (1)" in notes[0]
+    report = Report()
+    LowerToTensorIR().apply(module_of(text), report)
+    assert "relax.divide (1)" in report.notes[0]
 
 
 def test_groups_stay_groups() -> None:
-    fused = FuseDenseAdd().apply(module_of(FuseDenseAdd.before), [])
-    after = LowerToTensorIR().apply(fused, [])
+    fused = FuseDenseAdd().apply(module_of(FuseDenseAdd.before), Report())
+    after = LowerToTensorIR().apply(fused, Report())
     relax.analysis.well_formed(after)
     assert groups(after) == ["fused_dense_add0"]
