@@ -9,6 +9,7 @@ import errno
 import json
 import logging
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 
 log = logging.getLogger(__name__)
 
+# Snapshots are text that repeats itself: the fastest level makes a tenth of it.
+_COMPRESSION = 1
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 P = ParamSpec("P")
@@ -221,7 +224,7 @@ class Compilations:
         key = run.compilation.id
 
         async def keep_step(step: Step, snapshot: bytes) -> None:
-            digest = await _finish(self._store.put, snapshot)
+            digest = await _finish(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
             await _finish(self._journal.add_step, key, step, digest)
 
         readable = {"model": await asyncio.to_thread(self._store.path, request.model.sha256)}
@@ -296,12 +299,19 @@ class Compilations:
         await _finish(self._journal.delete, key)
         self._collect(objects)
 
+    async def add_result(self, key: str, result: Step, snapshot: bytes) -> Compilation:
+        """Keeps one more result of the build of one that has ended. Raises UnknownCompilation, StorageFull."""
+        digest = await _finish(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
+        self.get(key)
+        await _finish(self._journal.add_step, key, result, digest)
+        return self.get(key)
+
     def snapshot(self, key: str, step: int) -> JsonObject:
         """Text and structure of the IR after a step that the Compilation has. Raises StoreDamaged."""
         digest = self._journal.snapshot(key, step)
         if digest is None:
             raise StoreDamaged(f"The snapshot of step {step} is not recorded. Send the request again.", id=key)
-        snapshot: JsonObject = json.loads(self._store.read(digest))
+        snapshot: JsonObject = json.loads(zlib.decompress(self._store.read(digest)))
         return snapshot
 
     def library(self, artifact: Artifact) -> Path:

@@ -6,9 +6,9 @@ import asyncio
 import math
 from pathlib import Path
 
-from service.errors import DeadlineExceeded, InternalError, JsonObject, Overloaded, problem_from_json
+from service.errors import InternalError, JsonObject, Overloaded, problem_from_json
 from service.nouns import CompileJob, Confinement, Limits, ModelFormat, Recipe, TensorSpec, Verify
-from service.pool import Pool, WorkerGone
+from service.pool import Deadline, Pool
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, work_folder
 from service.worker_user import worker_uid
@@ -67,20 +67,15 @@ class Inspections:
         confinement = Confinement(
             limits.compile_memory_bytes, cpu_s, limits.upload_bytes, str(folder), COMPILE_FILES, worker_uid()
         )
-        worker = await self._pool.fork("compile", confinement, FrameLimits(MAX_REPORT_JSON, 0))
-        try:
-            async with asyncio.timeout(limits.compile_s):
-                await worker.send(Frame({"op": "inspect", "job": job.to_json()}))
-                answer = (await worker.receive()).body
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"The inspection was stopped after its limit of {limits.compile_s:g} s. Send a smaller model.",
-                limit_s=limits.compile_s,
-            ) from error
-        except WorkerGone as error:
-            raise await worker.fate("while it looked at the model") from error
-        finally:
-            await worker.end()
+        deadline = Deadline(
+            limits.compile_s,
+            f"The inspection was stopped after its limit of {limits.compile_s:g} s. Send a smaller model.",
+        )
+        doing = "while it looked at the model"
+        frame_limits = FrameLimits(MAX_REPORT_JSON, 0)
+        async with self._pool.lend("compile", confinement, frame_limits, deadline, doing) as worker:
+            await worker.send(Frame({"op": "inspect", "job": job.to_json()}))
+            answer = (await worker.receive()).body
         return _report(answer)
 
 

@@ -36,6 +36,15 @@ class Stage(enum.StrEnum):
     FUSION = "fusion"
     LOWERING = "lowering"
     FUSE_TIR = "fuse_tir"
+    SCHEDULE = "schedule"
+    VM = "vm"
+    TIR = "tir"
+    LLVM = "llvm"
+    ASM = "asm"
+
+
+# What the build gives after the last pass; `asm` is read off the library when it is asked for first.
+BUILD_STAGES = (Stage.VM, Stage.TIR, Stage.LLVM, Stage.ASM)
 
 
 class ModelFormat(enum.StrEnum):
@@ -131,18 +140,36 @@ class Target:
 
 
 @dataclass(frozen=True)
+class PassContext:
+    """What holds around all passes and the build: TVM's optimization level, passes that it skips, settings by key."""
+
+    opt_level: int = 2
+    disabled: tuple[str, ...] = ()
+    config: JsonObject = field(default_factory=dict)
+
+    def to_json(self) -> JsonObject:
+        return {"opt_level": self.opt_level, "disabled": list(self.disabled), "config": self.config}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> PassContext:
+        return cls(value["opt_level"], tuple(value["disabled"]), value["config"])
+
+
+@dataclass(frozen=True)
 class Recipe:
     """The validated pass list and target. Two recipes with the same passes are the same, whatever their name."""
 
     passes: tuple[PassSpec, ...]
     target: Target = Target()
     name: str | None = None
+    context: PassContext = PassContext()
 
     def to_json(self) -> JsonObject:
         return {
             "name": self.name,
             "passes": [spec.to_json() for spec in self.passes],
             "target": self.target.to_json(),
+            "context": self.context.to_json(),
         }
 
     @classmethod
@@ -151,6 +178,7 @@ class Recipe:
             tuple(PassSpec(spec["name"], spec["options"]) for spec in value["passes"]),
             Target(**value["target"]),
             value["name"],
+            PassContext.from_json(value["context"]) if "context" in value else PassContext(),
         )
 
 
@@ -205,6 +233,24 @@ class Confinement:
 
 
 @dataclass(frozen=True)
+class Translator:
+    """How a Model becomes Relax: by relaxd's own converters, or by the generic translator of the lecture.
+
+    `ops` is for ``course``: operators of Relax, or calls of TensorIR functions at once.
+    """
+
+    name: str = "relaxd"
+    ops: str = "relax"
+
+    def to_json(self) -> JsonObject:
+        return {"translator": self.name, "ops": self.ops}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Translator:
+        return cls(value["translator"], value["ops"])
+
+
+@dataclass(frozen=True)
 class CompileJob:
     """What a compile worker is told to do. Paths are relative to its work folder, which is `work_dir`, its current one.
 
@@ -221,6 +267,7 @@ class CompileJob:
     work_dir: str
     limits: Limits
     special_values: SpecialValues = SpecialValues.FAIL
+    translator: Translator = Translator()
 
     @property
     def library_path(self) -> str:
@@ -237,6 +284,7 @@ class CompileJob:
             "work_dir": self.work_dir,
             "limits": self.limits.to_json(),
             "special_values": self.special_values.value,
+            "import": self.translator.to_json(),
         }
 
     @classmethod
@@ -252,7 +300,43 @@ class CompileJob:
             value["work_dir"],
             Limits(**value["limits"]),
             SpecialValues(value["special_values"]),
+            Translator.from_json(value["import"]),
         )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a step's module costs and how it differs from the one before, in counts and bytes.
+
+    `peak_rss_bytes` is the worker's peak until then. `flops` and `bytes_moved` are sums over the calls of TensorIR
+    functions; None where nothing is lowered or a size is a symbol. `op_changes` are differences of operator counts.
+    """
+
+    peak_rss_bytes: int = 0
+    constants: int = 0
+    constant_bytes: int = 0
+    flops: int | None = None
+    bytes_moved: int | None = None
+    op_changes: dict[str, int] = field(default_factory=dict)
+    functions_added: int = 0
+    functions_removed: int = 0
+    functions_changed: int = 0
+
+    def to_json(self) -> JsonObject:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Figures:
+        def number(name: str) -> int | None:
+            return None if value.get(name) is None else int(value[name])
+
+        changes = {str(name): int(count) for name, count in value.get("op_changes", {}).items()}
+        counts = {
+            entry.name: number(entry.name) or 0
+            for entry in dataclasses.fields(cls)
+            if entry.name not in ("op_changes", "flops", "bytes_moved")
+        }
+        return cls(**counts, op_changes=changes, flops=number("flops"), bytes_moved=number("bytes_moved"))
 
 
 @dataclass(frozen=True)
@@ -276,6 +360,7 @@ class Step:
     error: float | None = None
     notes: tuple[str, ...] = ()
     details: JsonObject = field(default_factory=dict)
+    figures: Figures = Figures()
 
     def to_json(self) -> JsonObject:
         return {
@@ -291,6 +376,7 @@ class Step:
             "error": self.error,
             "notes": list(self.notes),
             "details": self.details,
+            "figures": self.figures.to_json(),
         }
 
     @classmethod
@@ -308,4 +394,5 @@ class Step:
             None if value["error"] is None else float(value["error"]),
             tuple(str(note) for note in value["notes"]),
             dict(value.get("details", {})),
+            Figures.from_json(value.get("figures", {})),
         )

@@ -16,8 +16,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
-from service.errors import InternalError, JsonObject, ShuttingDown, WorkerCrashed, WorkerKilled
+from service.errors import DeadlineExceeded, InternalError, JsonObject, ShuttingDown, WorkerCrashed, WorkerKilled
 from service.nouns import Confinement
 from service.wire import Frame, FrameLimits, WireError, read_frame, write_frame
 
@@ -38,6 +40,17 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TV
 # Signals that a process brings on itself by what it does; any other came from outside.
 _OWN_FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU}
 _OWN_FAULTS |= {signal.SIGSYS, signal.SIGXFSZ, signal.SIGTRAP}
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How long a worker may take for a job, and what its caller is told when it takes longer."""
+
+    seconds: float
+    message: str
+
+    def problem(self) -> DeadlineExceeded:
+        return DeadlineExceeded(self.message, limit_s=self.seconds)
 
 
 class WorkerGone(Exception):
@@ -302,6 +315,26 @@ class Pool:
     async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
         """A new worker of `role`. Raises InternalError, ShuttingDown."""
         return await (await self.zygote(ZYGOTE_OF[role])).fork(role, confinement, limits)
+
+    @contextlib.asynccontextmanager
+    async def lend(
+        self, role: str, confinement: Confinement, limits: FrameLimits, deadline: Deadline, doing: str
+    ) -> AsyncIterator[Worker]:
+        """A worker of `role` for the body, and ended with it. Raises InternalError, ShuttingDown.
+
+        In the body, a worker that is lost raises the Problem of its fate while `doing`, and a body that takes longer
+        than the deadline raises the deadline's.
+        """
+        worker = await self.fork(role, confinement, limits)
+        try:
+            async with asyncio.timeout(deadline.seconds):
+                yield worker
+        except TimeoutError as error:
+            raise deadline.problem() from error
+        except WorkerGone as error:
+            raise await worker.fate(doing) from error
+        finally:
+            await worker.end()
 
     def announcement(self, name: str) -> JsonObject | None:
         """What that zygote announced, if it is ready now."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 
 from service.errors import JsonObject
 from service.nouns import (
+    BUILD_STAGES,
     ModelFormat,
     Recipe,
     Signature,
@@ -81,7 +83,11 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Compilation:
-    """One request and all that came of it. Times are ISO 8601 in UTC; `timings` has wall and CPU ms by phase."""
+    """One request and all that came of it. Times are ISO 8601 in UTC; `timings` has wall and CPU ms by phase.
+
+    `steps` are the import and the positions of the Recipe; `results` what the build made of the last of them, one a
+    stage, in the form of steps.
+    """
 
     id: str
     state: State
@@ -95,6 +101,7 @@ class Compilation:
     inputs: tuple[TensorSpec, ...] | None = None
     signature: Signature | None = None
     steps: tuple[Step, ...] = ()
+    results: tuple[Step, ...] = ()
     timings: tuple[JsonObject, ...] = ()
     verification: JsonObject | None = None
     artifact: Artifact | None = None
@@ -119,11 +126,17 @@ class Compilation:
             "problem": self.problem,
         }
         if with_steps:
-            document["steps"] = [
-                {**step.to_json(), "href": f"/ir/{step.stage.value}?id={self.id}&step={step.index}"}
-                for step in self.steps
-            ]
+            document |= {"steps": list(map(self._linked, self.steps)), "results": list(map(self._linked, self.results))}
         return document
+
+    def _linked(self, step: Step) -> JsonObject:
+        return {**step.to_json(), "href": f"/ir/{step.stage.value}?id={self.id}&step={step.index}"}
+
+    def with_step(self, step: Step) -> Compilation:
+        """With one more step, or one more result of the build."""
+        if step.stage in BUILD_STAGES:
+            return dataclasses.replace(self, results=(*self.results, step))
+        return dataclasses.replace(self, steps=(*self.steps, step))
 
     @classmethod
     def from_json(cls, value: JsonObject, steps: tuple[Step, ...]) -> Compilation:
@@ -140,7 +153,8 @@ class Compilation:
             ended_at=value["ended_at"],
             inputs=None if value["inputs"] is None else tuple(map(TensorSpec.from_json, value["inputs"])),
             signature=None if value["signature"] is None else Signature.from_json(value["signature"]),
-            steps=steps,
+            steps=tuple(step for step in steps if step.stage not in BUILD_STAGES),
+            results=tuple(step for step in steps if step.stage in BUILD_STAGES),
             timings=tuple(value["timings"]),
             verification=value["verification"],
             artifact=None if value["artifact"] is None else Artifact.from_json(value["artifact"]),

@@ -22,8 +22,8 @@ from service.errors import (
     Problem,
     problem_from_json,
 )
-from service.nouns import CompileJob, Confinement, Limits, Signature, Step
-from service.pool import Pool, Worker, WorkerGone
+from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
+from service.pool import Deadline, Pool, Worker, WorkerGone
 from service.records import Compilation
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, LIBRARY
@@ -116,11 +116,17 @@ class Run:
         return event, payload
 
     async def _take_step(self, step: Step, snapshot: bytes, keep_step: KeepStep) -> None:
-        done = len(self.compilation.steps)
-        if step.index != done or done > len(self.compilation.recipe.passes):
+        done, passes = len(self.compilation.steps), len(self.compilation.recipe.passes)
+        results = len(self.compilation.results)
+        is_result = step.stage in BUILD_STAGES
+        expected = passes + 1 + results if is_result else done
+        known = {result.stage for result in self.compilation.results}
+        if step.index != expected or (is_result and (done <= passes or step.stage in known)):
+            _raise_unintelligible(f"step {step.index} ({step.stage}) after {done} steps and {results} results")
+        if not is_result and done > passes:
             _raise_unintelligible(f"step {step.index} after {done} steps")
         await keep_step(step, snapshot)
-        self.compilation = dataclasses.replace(self.compilation, steps=(*self.compilation.steps, step))
+        self.compilation = self.compilation.with_step(step)
         self.note_progress()
 
     def _note_signature(self, frame: Frame) -> None:
@@ -160,14 +166,10 @@ async def _link(pool: Pool, folder: Path, objects: list[str], limits: Limits) ->
     confinement = Confinement(
         LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (LIBRARY,), worker_uid()
     )
-    linker = await pool.fork("link", confinement, FrameLimits(MAX_EVENT_JSON, 0))
-    try:
+    deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
+    async with pool.lend("link", confinement, FrameLimits(MAX_EVENT_JSON, 0), deadline, "while it linked") as linker:
         await linker.send(Frame({"objects": objects, "output": LIBRARY}))
         return await linker.receive()
-    except WorkerGone as error:
-        raise await linker.fate("while it linked the library") from error
-    finally:
-        await linker.end()
 
 
 def _raise_unintelligible(what: str) -> NoReturn:

@@ -14,7 +14,7 @@ from service.wire import Frame
 
 STEP = {
     "index": 0, "stage": "import", "pass": None, "options": {}, "changed": True, "wall_ms": 1.0, "cpu_ms": 1.0, "ops": {},
-    "functions": 1, "error": None, "notes": [], "details": {},
+    "functions": 1, "error": None, "notes": [], "details": {}, "figures": {},
 }  # fmt: skip
 SUCCEEDED = {"event": "succeeded", "verification": {"passed": True}, "manifest": {}, "timings": []}
 CATALOGUE = {"passes": [], "recipes": [{"name": "none", "doc": "", "passes": []}], "default_recipe": "none"}

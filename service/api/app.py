@@ -19,6 +19,7 @@ from service.api.openapi import complete
 from service.api.state import Services
 from service.compilations import Compilations
 from service.errors import Problem
+from service.examinations import Examinations
 from service.inspections import Inspections
 from service.journal import Journal
 from service.pool import Pool, probe_sandbox
@@ -90,8 +91,10 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     compilations = Compilations(data.journal, data.store, pool, settings.limits)
     sessions = Sessions(pool, settings.limits, data.store.scratch)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
+    examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
     sandbox = await probe_sandbox()
-    app.state.services = Services(settings, data.store, pool, compilations, sessions, inspections, sandbox)
+    parts = (compilations, sessions, inspections, examinations)
+    app.state.services = Services(settings, data.store, pool, *parts, sandbox)
     starting: list[asyncio.Task[None]] = []
     try:
         compilations.recover()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from service.api.problems import check_parameters
 from service.api.schemas import DifferenceView, SnapshotView
@@ -14,18 +14,30 @@ from service.api.state import ServicesDep
 from service.compilations import Compilations
 from service.errors import NotAcceptable, StageNotReached, UnknownFunction, UnknownStage, UnknownStep, nearest
 from service.ir_diff import difference
-from service.nouns import Stage, Step
+from service.nouns import Stage, State, Step
 from service.records import Compilation
+from service.representations import to_dot, to_html, to_model_explorer
 
 router = APIRouter(tags=["ir"])
 
-_REPRESENTATIONS = ("text/plain", "application/json")
+_TEXT, _JSON, _HTML, _DOT = "text/plain", "application/json", "text/html", "text/vnd.graphviz"
+_MODEL_EXPLORER = "application/vnd.model-explorer+json"
+_REPRESENTATIONS = (_TEXT, _JSON, _HTML, _DOT, _MODEL_EXPLORER)
+# For those who cannot send a header, such as a link.
+_FORMATS = {"text": _TEXT, "json": _JSON, "html": _HTML, "dot": _DOT, "model_explorer": _MODEL_EXPLORER}
 
 
 @router.get(
     "/ir/{stage}",
     response_model=SnapshotView | DifferenceView,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {
+            "content": {
+                **{each: {"schema": {"type": "string"}} for each in (_TEXT, _HTML, _DOT)},
+                _MODEL_EXPLORER: {"schema": {"type": "object"}},
+            }
+        }
+    },
 )
 async def get_ir(
     stage: str,
@@ -39,13 +51,23 @@ async def get_ir(
     ] = None,
     offset: Annotated[int, Query(ge=0, description="Of a structured diff: the first change to list.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Of a structured diff: how many changes.")] = 500,
+    format: Annotated[
+        Literal["text", "json", "html", "dot", "model_explorer"] | None, Query(description="In place of `Accept`.")
+    ] = None,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The IR after the last step of a stage: TVMScript, or JSON with functions, operators and calls; or a diff."""
-    check_parameters(request, "id", "step", "function", "diff", "offset", "limit")
-    representation = preferred(accept, _REPRESENTATIONS)
+    """The IR after the last step of a stage, or a result of the build; or what differs from another.
+
+    TVMScript, LLVM IR or assembly as text or highlighted HTML; JSON with functions, operators, calls and graphs; the
+    graphs for Graphviz or for Model Explorer.
+    """
+    check_parameters(request, "id", "step", "function", "diff", "offset", "limit", "format")
+    available = _REPRESENTATIONS if diff is None else (_TEXT, _JSON)
+    representation = preferred(accept if format is None else _FORMATS[format], available)
     compilations = services.compilations
     compilation = compilations.latest() if id is None else compilations.get(id)
+    if _stage(stage) is Stage.ASM and compilation.state is State.SUCCEEDED:
+        compilation = await services.examinations.with_assembly(compilation.id)
     found = _find_step(compilation, _stage(stage), step)
     snapshot = compilations.snapshot(compilation.id, found.index)
     if function is not None:
@@ -57,11 +79,23 @@ async def get_ir(
             before = _one_function(before, function)
         sides = ((other, base), (compilation, found))
         return await asyncio.to_thread(_answer_diff, before, snapshot, sides, representation, offset, limit)
-    if representation == "text/plain":
-        headers = {"X-Compilation": compilation.id, "X-Step": str(found.index)}
+    return await asyncio.to_thread(_answer, compilation, found, snapshot, representation)
+
+
+def _answer(compilation: Compilation, found: Step, snapshot: dict[str, Any], representation: str) -> Response:
+    headers = {"X-Compilation": compilation.id, "X-Step": str(found.index)}
+    title = _name(compilation, found)
+    if representation == _TEXT:
         return PlainTextResponse(snapshot["text"], headers=headers)
-    view = next(entry for entry in compilation.to_json()["steps"] if entry["index"] == found.index)
-    return JSONResponse({"id": compilation.id, "stage": stage, "step": view, **snapshot})
+    if representation == _HTML:
+        return HTMLResponse(to_html(snapshot, title, found.stage.value), headers=headers)
+    if representation == _DOT:
+        return Response(to_dot(snapshot, title), media_type=_DOT, headers=headers)
+    if representation == _MODEL_EXPLORER:
+        return JSONResponse(to_model_explorer(snapshot, title), media_type=_MODEL_EXPLORER, headers=headers)
+    document = compilation.to_json()
+    view = next(entry for entry in document["steps"] + document["results"] if entry["index"] == found.index)
+    return JSONResponse({"id": compilation.id, "stage": found.stage.value, "step": view, **snapshot})
 
 
 def _stage(name: str) -> Stage:
@@ -100,7 +134,7 @@ def _answer_diff(
     (other, base), (compilation, found) = sides
     names = (_name(other, base), _name(compilation, found))
     result = difference(before, after, names)
-    if representation == "text/plain":
+    if representation == _TEXT:
         return PlainTextResponse(result.text or f"No difference between {names[0]} and {names[1]}.\n")
     end = offset + limit
     answer = {
@@ -127,9 +161,9 @@ def _name(compilation: Compilation, step: Step) -> str:
 
 
 def _find_step(compilation: Compilation, stage: Stage, index: int | None) -> Step:
-    of_stage = [step for step in compilation.steps if step.stage is stage]
+    of_stage = [step for step in (*compilation.steps, *compilation.results) if step.stage is stage]
     if not of_stage:
-        reached = list(dict.fromkeys(step.stage.value for step in compilation.steps))
+        reached = list(dict.fromkeys(step.stage.value for step in (*compilation.steps, *compilation.results)))
         state = compilation.state.value
         raise StageNotReached(
             f"This compilation ({state}) has no step of stage {stage.value!r}; it has: {', '.join(reached) or 'none'}.",
@@ -161,7 +195,7 @@ def _one_function(snapshot: dict[str, Any], name: str) -> dict[str, Any]:
             functions=names,
             nearest=nearest(name, names),
         )
-    return {"text": functions[0]["text"], "functions": functions}
+    return {"text": functions[0]["text"], "functions": functions, "changes": None}
 
 
 def preferred(accept: str, available: tuple[str, ...]) -> str:

@@ -91,6 +91,20 @@ class RecipeView(BaseModel):
     target: TargetView
 
 
+class FiguresView(BaseModel):
+    """Counts and bytes of one step. `flops` and `bytes_moved` sum over calls of TensorIR functions of known shapes."""
+
+    peak_rss_bytes: int
+    constants: int
+    constant_bytes: int
+    flops: int | None
+    bytes_moved: int | None
+    op_changes: dict[str, int]
+    functions_added: int
+    functions_removed: int
+    functions_changed: int
+
+
 class StepView(BaseModel):
     """One step. `ops` counts operators by name; `error` is the largest absolute difference from PyTorch eager."""
 
@@ -106,6 +120,7 @@ class StepView(BaseModel):
     error: float | None
     notes: list[str]
     details: dict[str, JsonValue]
+    figures: FiguresView
     href: str
 
 
@@ -139,6 +154,7 @@ class CompilationView(BaseModel):
     inputs: list[TensorSpecView] | None
     signature: SignatureView | None
     steps: list[StepView]
+    results: list[StepView] = Field(description="What the build made of the last step: `vm`, `tir`, `llvm`, `asm`.")
     timings: list[dict[str, JsonValue]]
     verification: dict[str, JsonValue] | None
     artifact: ArtifactView | None
@@ -188,13 +204,38 @@ class CompilationsView(BaseModel):
     compilations: list[CompilationView]
 
 
-class FunctionView(BaseModel):
+class BindingView(BaseModel):
+    """A node of a function's graph. `op` is an operator, `parameter`, or `return`; `callee` the function it calls."""
+
     name: str
-    kind: Literal["relax", "tensorir"]
+    op: str
+    type: str
+    inputs: list[str]
+    callee: str | None = None
+
+
+class FunctionView(BaseModel):
+    """One function. `flops` and `bytes_moved` are null but for TensorIR of known shapes."""
+
+    name: str
+    kind: Literal["relax", "tensorir", "vm", "llvm", "asm"]
     primitive: bool
     ops: dict[str, int]
     calls: list[str]
+    bindings: list[BindingView]
+    constants: int
+    constant_bytes: int
+    flops: int | None
+    bytes_moved: int | None
     text: str
+
+
+class FunctionChangesView(BaseModel):
+    """Names of the functions in which a step's module differs from the one before."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
 
 
 class SnapshotView(BaseModel):
@@ -205,6 +246,7 @@ class SnapshotView(BaseModel):
     step: StepView
     text: str
     functions: list[FunctionView]
+    changes: FunctionChangesView | None
 
 
 class StepReference(BaseModel):

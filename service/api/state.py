@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.compilations import Compilations
+from service.examinations import Examinations
 from service.inspections import Inspections
 from service.pool import Pool
 from service.sessions import Sessions
@@ -25,6 +26,7 @@ class Services:
     compilations: Compilations
     sessions: Sessions
     inspections: Inspections
+    examinations: Examinations
     sandbox: dict[str, dict[str, str]]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
+
 from service.compiler.build import Linker, build_executable, link_with_ld, manifest, write_library
 from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.pipeline import Emit, Pipeline, begin
+from service.compiler.results import BuildRecorder
 from service.compiler.target import tvm_target
 from service.compiler.verify import example_case, make_cases, verify
 from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject
@@ -33,8 +36,14 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
 
     emit(begin("build", last, None), ())
     building = Duration()
+    recorder = BuildRecorder()
     with building.measure(), boundary(BuildFailed, "The module could not be built", job.limits, step=last):
-        library_bytes = write_library(build_executable(mod, target), job, link)
+        with tvm.transform.PassContext(instruments=[recorder]):
+            executable = build_executable(mod, target)
+        results = list(recorder.results(executable))
+        library_bytes = write_library(executable, job, link)
+    for index, result in enumerate(results, start=last + 1):
+        pipeline.result_step(index, result)
 
     emit(begin("verify", last, None), ())
     with pipeline.verifying.measure():

@@ -15,6 +15,7 @@ from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
 from service.compiler.passes import Pass, make_pass
 from service.compiler.report import Report
+from service.compiler.results import Result
 from service.compiler.snapshot import Snapshots
 from service.compiler.verify import Case, largest_error
 from service.errors import ExecutionFailed, IllFormedModule, JsonObject, PassFailed
@@ -71,6 +72,18 @@ class Pipeline:
         self._finish(after, dataclasses.replace(step, notes=tuple(report.notes), details=report.details))
         return after
 
+    def result_step(self, index: int, result: Result) -> None:
+        """Emits a result of the build as one more step; of one that has no room left, all but its text."""
+        notes: tuple[str, ...] = ()
+        blob = result.blob
+        if not self._snapshots.fits(len(blob)):
+            notes = (f"Its {len(blob)} bytes of text have no room beside those of the earlier steps.",)
+            blob = b'{"text": "", "functions": [], "changes": null}'
+        wall_ms, cpu_ms = round(result.duration.wall_ms, 3), round(result.duration.cpu_ms, 3)
+        step = Step(index, result.stage, None, {}, True, wall_ms, cpu_ms, functions=result.functions, notes=notes)
+        done = dataclasses.replace(step, details=result.details)
+        self.emit({"event": "step", "step": done.to_json()}, (blob,))
+
     def _finish(self, mod: IRModule, step: Step) -> None:
         where: JsonObject = {"step": step.index, "pass": step.pass_name}
         sentence = f"Step {step.index} ({step.pass_name or 'the import'}) left an ill-formed module"
@@ -84,6 +97,7 @@ class Pipeline:
             cpu_ms=round(step.cpu_ms, 3),
             ops=snapshot.ops,
             functions=snapshot.functions,
+            figures=snapshot.figures,
             error=error,
             notes=step.notes + notes,
         )

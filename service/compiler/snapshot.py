@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import IRModule, relax
+import tvm
+from tvm import IRModule
+from tvm.ir import Constant
+from tvm.script import ir, relax, tirx
 
-from service.compiler.dataflow import is_primitive
+from service.compiler.functions import Described, describe, readable_back
 from service.errors import JsonObject, OutputTooLarge
+from service.nouns import Figures
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class Snapshot:
     blob: bytes
     ops: dict[str, int]
     functions: int
+    figures: Figures
 
 
 class Snapshots:
@@ -31,76 +37,84 @@ class Snapshots:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
-        self._described: dict[Any, JsonObject] = {}
+        self._described: dict[Any, Described] = {}
+        self._ops: Counter[str] = Counter()
 
     def take(self, mod: IRModule, **where: Any) -> Snapshot:
         """The Snapshot of `mod`. Raises OutputTooLarge, with `where` as its extensions, when there is no room left."""
-        described: dict[Any, JsonObject] = {}
-        functions = []
-        for gvar, function in mod.functions.items():
-            known = self._described.get(function) or _describe(gvar.name_hint, function)
-            if known["name"] != gvar.name_hint:
-                known = _describe(gvar.name_hint, function)
-            described[function] = known
-            functions.append(known)
-        self._described = described
-        functions.sort(key=lambda entry: str(entry["name"]))
+        before = {each.entry["name"]: each.entry for each in self._described.values()}
+        self._described = {
+            function: self._describe(gvar.name_hint, function) for gvar, function in mod.functions.items()
+        }
+        entries = sorted((each.entry for each in self._described.values()), key=lambda entry: str(entry["name"]))
         ops: Counter[str] = Counter()
-        for entry in functions:
+        for entry in entries:
             ops.update(entry["ops"])
-        blob = json.dumps({"text": mod.script(show_meta=False), "functions": functions}, ensure_ascii=False).encode()
-        self._used_bytes += len(blob)
-        if self._used_bytes > self._limit_bytes:
+        changes = _changes(before, {entry["name"]: entry for entry in entries})
+        text = readable_back(mod.script(show_meta=False))
+        blob = json.dumps({"text": text, "functions": entries, "changes": changes}, ensure_ascii=False).encode()
+        self._account(len(blob), **where)
+        figures = self._figures(entries, changes, {name: ops[name] - self._ops[name] for name in ops | self._ops})
+        self._ops = ops
+        return Snapshot(blob, dict(sorted(ops.items())), len(entries), figures)
+
+    def fits(self, size: int) -> bool:
+        """Whether a blob of `size` bytes still has room; it is counted when it has."""
+        if self._used_bytes + size > self._limit_bytes:
+            return False
+        self._used_bytes += size
+        return True
+
+    def _describe(self, name: str, function: Any) -> Described:
+        known = self._described.get(function)
+        return known if known is not None and known.entry["name"] == name else describe(str(name), function)
+
+    def _account(self, size: int, **where: Any) -> None:
+        if not self.fits(size):
             raise OutputTooLarge(
-                f"The IR of this and the earlier steps has {self._used_bytes} bytes, the limit is "
+                f"The IR of this and the earlier steps has {self._used_bytes + size} bytes, the limit is "
                 f"{self._limit_bytes}. Use fewer passes or a smaller model, or ask the operator to raise the limit.",
                 limit_bytes=self._limit_bytes,
                 **where,
             )
-        return Snapshot(blob, dict(sorted(ops.items())), len(functions))
+
+    def _figures(self, entries: list[JsonObject], changes: JsonObject, op_changes: dict[str, int]) -> Figures:
+        costs = {entry["name"]: entry for entry in entries if entry["kind"] == "tensorir"}
+        calls: Counter[str] = Counter()
+        for each in self._described.values():
+            calls.update({name: count for name, count in each.calls.items() if name in costs})
+        return Figures(
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            constants=sum(entry["constants"] for entry in entries),
+            constant_bytes=sum(entry["constant_bytes"] for entry in entries),
+            flops=_total(costs, calls, "flops"),
+            bytes_moved=_total(costs, calls, "bytes_moved"),
+            op_changes={name: count for name, count in sorted(op_changes.items()) if count},
+            functions_added=len(changes["added"]),
+            functions_removed=len(changes["removed"]),
+            functions_changed=len(changes["changed"]),
+        )
 
 
-def _describe(name: str, function: Any) -> JsonObject:
-    is_relax = isinstance(function, relax.Function)
-    ops, calls = _count_calls(function) if is_relax else ({}, [])
+def parse_back(text: str, constants: list[Constant]) -> IRModule:
+    """The module whose Snapshot has `text`, with the `constants` that it names (`constants_of`).
+
+    Raises what tvm's parser raises.
+    """
+    names = {"I": ir, "R": relax, "T": tirx, "metadata": {"ir.GenericConst": constants}}
+    return tvm.script.from_source(text, names)
+
+
+def _changes(before: dict[str, JsonObject], after: dict[str, JsonObject]) -> JsonObject:
     return {
-        "name": str(name),
-        "kind": "relax" if is_relax else "tensorir",
-        "primitive": is_primitive(function),
-        "ops": ops,
-        "calls": calls,
-        "text": _text(str(name), function),
+        "added": sorted(after.keys() - before.keys()),
+        "removed": sorted(before.keys() - after.keys()),
+        "changed": sorted(name for name in after.keys() & before.keys() if after[name]["text"] != before[name]["text"]),
     }
 
 
-def _text(name: str, function: Any) -> str:
-    # By itself a function does not know its name, and prints as `main`.
-    lines = function.script(show_meta=False).splitlines()
-    start = next((index for index, line in enumerate(lines) if line and not line.startswith("#")), 0)
-    end = next((index for index, line in enumerate(lines) if line.startswith("# Metadata omitted")), len(lines))
-    text = "\n".join(lines[start:end]).rstrip() + "\n"
-    return text.replace("def main(", f"def {name}(", 1)
-
-
-def _count_calls(function: relax.Function) -> tuple[dict[str, int], list[str]]:
-    """How often each Relax operator is called, and the names of the functions that are called."""
-    ops: Counter[str] = Counter()
-    calls: set[str] = set()
-
-    def visit(expr: Any) -> None:
-        if isinstance(expr, relax.GlobalVar):
-            calls.add(str(expr.name_hint))
-        elif isinstance(expr, relax.Call):
-            ops[_operator_name(expr.op)] += 1
-
-    relax.analysis.post_order_visit(function, visit)
-    return dict(sorted(ops.items())), sorted(calls)
-
-
-def _operator_name(operator: Any) -> str:
-    if isinstance(operator, relax.ExternFunc):
-        return str(operator.global_symbol)
-    name = getattr(operator, "name", None)
-    if name is None:
-        return "call"
-    return "call_tir" if name == "relax.call_tir" else str(name)
+def _total(costs: dict[str, JsonObject], calls: Counter[str], figure: str) -> int | None:
+    """The sum over all calls; None where there is no call, or one of unknown cost."""
+    if not calls or any(costs[name][figure] is None for name in calls):
+        return None
+    return sum(int(costs[name][figure]) * count for name, count in calls.items())

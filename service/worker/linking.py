@@ -1,4 +1,7 @@
-"""The link role: object files to a shared library, by `ld` in a process that may start it and do little else."""
+"""The link role: object files to a shared library by `ld`, and a library to assembly by `objdump`.
+
+In a process that may start these two programs and do little else.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,19 @@ LINK_S = 120
 
 
 def work(peer: socket.socket) -> None:
-    """Receives ``{"objects", "output"}``, names in the current folder, answers ``linked`` or ``failed``."""
+    """Receives one request about files of the current folder, answers ``linked``, ``disassembled`` or ``failed``.
+
+    ``{"objects", "output"}`` asks for a library, ``{"op": "disassemble", "library"}`` for the text of one.
+    """
     frame = receive_frame(peer, FrameLimits())
     if frame is None:
         return
     try:
-        link([str(name) for name in frame.body["objects"]], str(frame.body["output"]))
-        answer = Frame({"event": "linked"})
+        if frame.body.get("op") == "disassemble":
+            answer = Frame({"event": "disassembled"}, (disassemble(str(frame.body["library"])),))
+        else:
+            link([str(name) for name in frame.body["objects"]], str(frame.body["output"]))
+            answer = Frame({"event": "linked"})
     except Problem as problem:
         answer = Frame({"event": "failed", "problem": problem.to_json()})
     send_frame(peer, answer)
@@ -28,14 +37,25 @@ def work(peer: socket.socket) -> None:
 
 def link(objects: list[str], output: str) -> None:
     """Plain `ld`: a tenth of the time of a compiler driver, and the same bytes every time. Raises BuildFailed."""
-    linker = shutil.which("ld")
-    if linker is None:
-        raise BuildFailed("The linker `ld` is not installed on the server. Tell the operator.")
-    # By its real path: the sandbox lets this process run that file and no other.
-    command = [str(Path(linker).resolve()), "-shared", "--build-id=none", "-o", output, *objects]
+    _run("ld", ["-shared", "--build-id=none", "-o", output, *objects])
+
+
+def disassemble(library: str) -> bytes:
+    """The instructions of a shared library in Intel's syntax, as `objdump` prints them. Raises BuildFailed."""
+    return _run("objdump", ["--disassemble", "--disassembler-options=intel", "--no-show-raw-insn", library])
+
+
+def _run(program: str, arguments: list[str]) -> bytes:
+    found = shutil.which(program)
+    if found is None:
+        raise BuildFailed(f"The program `{program}` is not installed on the server. Tell the operator.")
+    # By its real path: the sandbox lets this process run that file.
+    command = [str(Path(found).resolve()), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LINK_S)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, check=False, timeout=LINK_S)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildFailed(f"The linker could not be run: {error}.") from error
+        raise BuildFailed(f"The program `{program}` could not be run: {error}.") from error
     if done.returncode != 0:
-        raise BuildFailed(f"The linker failed: {done.stderr.strip()[:300]}")
+        message = done.stderr.decode(errors="replace").strip()[:300]
+        raise BuildFailed(f"The program `{program}` failed: {message}")
+    return done.stdout

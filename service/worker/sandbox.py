@@ -44,7 +44,7 @@ _PYTHON_FOLDERS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What a role may do beyond reading what Python needs: `may_exec` starts the linker."""
+    """What a role may do beyond reading what Python needs: `may_exec` starts the linker and the disassembler."""
 
     may_exec: bool = False
 
@@ -164,7 +164,7 @@ def _rules(policy: Policy, writable: tuple[str, ...]) -> list[Rule]:
     )  # fmt: skip
     rules += [Rule(path, READ) for path in facts]
     if policy.may_exec:
-        linker = Path(shutil.which("ld") or "/usr/bin/ld").resolve()
-        rules += [Rule(str(path), READ_FILE | EXECUTE) for path in (linker, *_LOADERS)]
+        programs = [Path(shutil.which(name) or f"/usr/bin/{name}").resolve() for name in ("ld", "objdump")]
+        rules += [Rule(str(path), READ_FILE | EXECUTE) for path in (*programs, *_LOADERS)]
     rules.append(Rule(".", READ))
     return rules + [Rule(name, WRITE) for name in writable]

@@ -157,3 +157,73 @@ def test_the_accept_header_chooses_the_representation(accept, expected):
 def test_what_cannot_be_represented_is_refused(accept):
     with pytest.raises(NotAcceptable):
         preferred(accept, ("text/plain",))
+
+
+@pytest.mark.parametrize(
+    ("stage", "mark"), [("vm", "call "), ("tir", "T.prim_func"), ("llvm", "define "), ("asm", "ret")]
+)
+def test_the_results_of_the_build_are_stages_too(server, compilation, stage, mark):
+    answer = server.http.get(f"/ir/{stage}", params={"id": compilation["id"]})
+    assert answer.status_code == 200, answer.text
+    assert mark in answer.text
+
+
+def test_assembly_is_kept_once_it_was_asked_for(server, compilation):
+    kernels = {
+        stage: {
+            entry["name"]
+            for entry in server.http.get(f"/ir/{stage}", params={"id": compilation["id"], "format": "json"}).json()[
+                "functions"
+            ]
+        }
+        for stage in ("tir", "llvm", "asm")
+    }
+    assert kernels["tir"] == kernels["llvm"] == kernels["asm"]
+    results = server.http.get(f"/compile/{compilation['id']}").json()["results"]
+    assert [result["stage"] for result in results] == ["vm", "tir", "llvm", "asm"]
+    assert all(server.http.get(result["href"]).status_code == 200 for result in results)
+
+
+def test_assembly_of_what_failed_is_a_stage_not_reached(server, model_file):
+    failed = server.compile(model_file("mlp"), {"passes": [], "target": {"cpu": "no-such-cpu"}}).json()
+    answer = server.http.get("/ir/asm", params={"id": failed.get("id", failed.get("compilation"))})
+    assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[-1].rsplit(":", 1)[-1]) == (
+        404,
+        "stage-not-reached",
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "media_type", "mark"),
+    [
+        ("html", "text/html", "<!doctype html>"),
+        ("dot", "text/vnd.graphviz", "digraph"),
+        ("model_explorer", "application/vnd.model-explorer+json", '"graphs"'),
+        ("text", "text/plain", "I.ir_module"),
+        ("json", "application/json", '"functions"'),
+    ],
+)
+def test_the_ir_has_five_forms(server, compilation, form, media_type, mark):
+    by_query = server.http.get("/ir/fusion", params={"id": compilation["id"], "format": form})
+    by_header = server.http.get("/ir/fusion", params={"id": compilation["id"]}, headers={"Accept": media_type})
+    assert by_query.headers["content-type"].startswith(media_type)
+    assert mark in by_query.text
+    assert by_query.text == by_header.text
+
+
+def test_an_unknown_form_is_refused_by_name(server, compilation):
+    answer = server.http.get("/ir/fusion", params={"id": compilation["id"], "format": "pdf"})
+    assert 400 <= answer.status_code < 500
+    assert "format" in answer.json()["detail"]
+
+
+def test_two_compilations_of_one_model_differ_in_their_assembly(server, model_file, compilation):
+    other = server.compile(model_file("mlp"), {"passes": "generic"}).json()
+    answer = server.http.get("/ir/asm", params={"id": compilation["id"]})
+    assert answer.status_code == 200
+    assert server.http.get("/ir/asm", params={"id": other["id"]}).status_code == 200
+    difference = server.http.get(
+        "/ir/asm", params={"id": compilation["id"], "diff": f"{other['id']}/asm", "format": "json", "limit": 5}
+    ).json()
+    assert difference["same_model"] is True
+    assert difference["identical"] is False

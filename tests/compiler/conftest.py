@@ -18,7 +18,7 @@ from tvm.script import ir, relax, tirx
 
 from service.compiler.compile import compile_model
 from service.compiler.recipes import load_catalogue
-from service.nouns import CompileJob, Limits, ModelFormat, Target, Verify
+from service.nouns import BUILD_STAGES, CompileJob, Limits, ModelFormat, Target, Verify
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -89,7 +89,13 @@ class Run:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        return [each["step"] for each in self.named("step")]
+        return [each["step"] for each in self.named("step") if each["step"]["stage"] not in BUILD_STAGES]
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What the build made of the last step, by stage."""
+        steps = [each["step"] for each in self.named("step")]
+        return {step["stage"]: step for step in steps if step["stage"] in BUILD_STAGES}
 
     @property
     def end(self) -> dict[str, Any]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
+import pytest
+import tvm
+
+from service.compiler.compile import compile_model
+from service.compiler.functions import constants_of
 from service.compiler.passes.fuse_dense_add import FuseDenseAdd
 from service.compiler.passes.fuse_tir import FuseTIR
-from service.compiler.snapshot import Snapshots
-from tests.compiler.conftest import module_of
+from service.compiler.recipes import load_catalogue
+from service.compiler.snapshot import Snapshots, parse_back
+from tests import zoo
+from tests.compiler.conftest import MakeRun, module_of, save
 
 
 def test_functions_operators_and_calls_are_counted() -> None:
@@ -26,3 +35,45 @@ def test_tensorir_functions_have_their_kind_and_call_tir_its_name() -> None:
     assert kinds == {"fused_add_relu": "tensorir", "main": "relax"}
     assert snapshot.ops == {"call_tir": 1}
     assert "@I.ir_module" in body["text"]
+
+
+def test_figures_are_differences_from_the_step_before() -> None:
+    snapshots = Snapshots(1 << 20)
+    snapshots.take(module_of(FuseDenseAdd.before))
+    fused = snapshots.take(module_of(FuseDenseAdd.after))
+    figures = fused.figures
+    assert figures.op_changes == {"call": 1}
+    assert (figures.functions_added, figures.functions_removed, figures.functions_changed) == (1, 0, 1)
+    assert json.loads(fused.blob)["changes"] == {"added": ["fused_dense_add0"], "removed": [], "changed": ["main"]}
+    assert figures.peak_rss_bytes > 1 << 20
+    assert figures.flops is None
+
+
+def test_the_cost_of_a_module_is_the_sum_over_its_calls() -> None:
+    figures = Snapshots(1 << 20).take(module_of(FuseTIR.after)).figures
+    assert figures.flops
+    assert figures.bytes_moved
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+@pytest.mark.parametrize("name", ["lenet", "bert", "lstm_tagger", "unet"])
+def test_the_text_of_every_step_of_every_preset_parses_back_to_an_equal_module(
+    name: str, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants are named by the text and taken from the module."""
+    path = save(*zoo.make(name), tmp_path / "given.pt2")
+    modules: list[tvm.IRModule] = []
+    take = Snapshots.take
+
+    def remember(self: Snapshots, mod: tvm.IRModule, **where: Any) -> Any:
+        modules.append(mod)
+        return take(self, mod, **where)
+
+    monkeypatch.setattr(Snapshots, "take", remember)
+    for recipe in load_catalogue().recipes:
+        modules.clear()
+        run = make_run(path, recipe)
+        compile_model(run.job, run.emit)
+        assert len(modules) == len(run.steps)
+        for mod, snapshot in zip(modules, run.snapshots, strict=False):
+            tvm.ir.assert_structural_equal(parse_back(snapshot["text"], constants_of(mod)), mod)

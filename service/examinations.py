@@ -1,0 +1,81 @@
+"""What is found out about a Compilation after its end, on request, by workers of its own: the assembly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from service.compilations import Compilations
+from service.errors import CompilationNotReady, InternalError, JsonObject, problem_from_json
+from service.listings import assembly_functions
+from service.nouns import Confinement, Limits, Stage, Step
+from service.pool import Deadline, Pool
+from service.records import Artifact, Compilation
+from service.wire import Frame, FrameLimits
+from service.work_folder import LIBRARY, work_folder
+from service.worker_user import worker_uid
+
+EXAMINE_S = 60
+MEMORY_BYTES = 4 << 30
+MAX_JSON = 1 << 20
+
+
+class Examinations:
+    """Examines one Compilation at a time: it is a service for people who look, beside those who compile."""
+
+    def __init__(self, pool: Pool, limits: Limits, scratch: Path, compilations: Compilations) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._scratch = scratch
+        self._compilations = compilations
+        self._one = asyncio.Lock()
+
+    async def with_assembly(self, key: str) -> Compilation:
+        """The Compilation with the result ``asm``, read off its library and kept when it is asked for first.
+
+        Raises CompilationNotReady, UnknownCompilation, StoreDamaged, BuildFailed, DeadlineExceeded, InternalError.
+        """
+        async with self._one:
+            compilation = self._compilations.get(key)
+            if any(result.stage is Stage.ASM for result in compilation.results):
+                return compilation
+            started = asyncio.get_running_loop().time()
+            text = await self._disassemble(self._library(compilation))
+            functions = await asyncio.to_thread(assembly_functions, text)
+            wall_ms = round((asyncio.get_running_loop().time() - started) * 1e3, 3)
+            listing = "\n".join(str(entry["text"]) for entry in functions)
+            blob = json.dumps({"text": listing, "functions": functions, "changes": None}).encode()
+            index = 1 + max(step.index for step in (*compilation.steps, *compilation.results))
+            step = Step(index, Stage.ASM, None, {}, True, wall_ms, wall_ms, functions=len(functions))
+            return await self._compilations.add_result(key, step, blob)
+
+    def _library(self, compilation: Compilation) -> Artifact:
+        if compilation.artifact is None:
+            raise CompilationNotReady(
+                f"Compilation {compilation.id!r} is {compilation.state.value}: it has no library to look into.",
+                id=compilation.id,
+                state=compilation.state.value,
+            )
+        return compilation.artifact
+
+    async def _disassemble(self, artifact: Artifact) -> str:
+        path = await asyncio.to_thread(self._compilations.library, artifact)
+        with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
+            confinement = Confinement(MEMORY_BYTES, EXAMINE_S * 2, 0, str(folder), (), worker_uid())
+            limits = FrameLimits(MAX_JSON, self._limits.ir_bytes)
+            deadline = Deadline(EXAMINE_S, f"Disassembling the library was stopped after {EXAMINE_S} s.")
+            async with self._pool.lend("link", confinement, limits, deadline, "while it disassembled") as worker:
+                await worker.send(Frame({"op": "disassemble", "library": LIBRARY}))
+                answer = await worker.receive()
+        _check(answer.body, "disassembled")
+        if len(answer.blobs) != 1:
+            raise InternalError("The link worker sent an answer without text.")
+        return bytes(answer.blobs[0]).decode("ascii", "replace")
+
+
+def _check(body: JsonObject, expected: str) -> None:
+    if body.get("event") == "failed" and isinstance(body.get("problem"), dict):
+        raise problem_from_json(body["problem"])
+    if body.get("event") != expected:
+        raise InternalError("A worker sent a message that makes no sense.")

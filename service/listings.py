@@ -1,0 +1,89 @@
+"""Functions in the text of a stage that is text alone: bytecode of the virtual machine, LLVM IR, assembly."""
+
+from __future__ import annotations
+
+import re
+
+from service.errors import JsonObject
+
+# A kernel, the function that unpacks its arguments (LLVM inlines the former into the latter where it can), and the
+# bodies of parallel loops.
+_KERNEL = re.compile(r"__tvm_ffi_(?P<wrapper>\w+)|(?P<kernel>\w+?)_compute_|(?P<loop>__tvm_parallel_lambda[.\w]*)")
+_LLVM_DEFINITION = re.compile(r'^define [^@]*@"?([\w.$]+)"?\(')
+_BYTECODE_LABEL = re.compile(r"^@?(\w+):$")
+_BYTECODE_IMPORT = re.compile(r"^@[\w.]+ packed_func;$")
+_SYMBOL = re.compile(r"^[0-9a-f]+ <([\w.$]+)>:$")
+# "    1a2b:\tvaddps ymm0,ymm1,ymm2": the address and the instruction.
+_INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\t(.*)$")
+# Fillers between functions, which are never run.
+_FILLER = re.compile(r"(?:data16 )*(?:cs )?nop|int3|xchg\s+ax,ax")
+
+
+def kernel_of(symbol: str) -> str | None:
+    """The kernel that a symbol of the library belongs to; None where it belongs to none."""
+    found = _KERNEL.fullmatch(symbol)
+    return None if found is None else found["wrapper"] or found["kernel"] or found["loop"]
+
+
+def text_function(name: str, kind: str, text: str) -> JsonObject:
+    """A function of a stage that is text alone, in the form of the other stages."""
+    return {
+        "name": name, "kind": kind, "primitive": False, "ops": {}, "calls": [], "bindings": [], "constants": 0,
+        "constant_bytes": 0, "flops": None, "bytes_moved": None, "text": text,
+    }  # fmt: skip
+
+
+def bytecode_functions(text: str) -> list[JsonObject]:
+    """The functions of an executable of the virtual machine, from its printed form."""
+    bodies: dict[str, list[str]] = {}
+    name: str | None = None
+    for line in text.splitlines():
+        label = _BYTECODE_LABEL.match(line)
+        if label is not None:
+            name = label[1]
+        if name is not None and not _BYTECODE_IMPORT.match(line):
+            bodies.setdefault(name, []).append(line.rstrip())
+    return _functions("vm", {name: "\n".join(lines).rstrip().splitlines() for name, lines in bodies.items()})
+
+
+def llvm_functions(text: str) -> list[JsonObject]:
+    """The kernels of an LLVM module, without the functions that they share for reporting errors."""
+    bodies: dict[str, list[str]] = {}
+    name: str | None = None
+    for line in text.splitlines():
+        definition = _LLVM_DEFINITION.match(line)
+        if definition is not None:
+            name = kernel_of(definition[1])
+        if name is not None:
+            bodies.setdefault(name, []).append(line)
+            if line == "}":
+                name = None
+    return _functions("llvm", bodies)
+
+
+def assembly_functions(text: str) -> list[JsonObject]:
+    """The kernels in what ``objdump --disassemble`` prints, each from its first label to its last instruction."""
+    bodies: dict[str, list[str]] = {}
+    name: str | None = None
+    for line in text.splitlines():
+        symbol = _SYMBOL.match(line)
+        if symbol is not None:
+            name = kernel_of(symbol[1])
+            if name is not None:
+                bodies.setdefault(name, []).append(f"{symbol[1]}:")
+            continue
+        instruction = _INSTRUCTION.match(line)
+        if name is not None and instruction is not None:
+            bodies[name].append(f"  {instruction[1]:>6}:  {instruction[2].rstrip()}")
+    return _functions("asm", {name: _without_filler(lines) for name, lines in bodies.items()})
+
+
+def _without_filler(lines: list[str]) -> list[str]:
+    end = len(lines)
+    while end and _FILLER.match(lines[end - 1].partition(":  ")[2].strip()):
+        end -= 1
+    return lines[:end]
+
+
+def _functions(kind: str, bodies: dict[str, list[str]]) -> list[JsonObject]:
+    return [text_function(name, kind, "\n".join(lines) + "\n") for name, lines in sorted(bodies.items())]
