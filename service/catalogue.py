@@ -4,9 +4,10 @@ check a request without tvm; the compile worker announces them when it is ready.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from service.errors import (
@@ -20,16 +21,22 @@ from service.errors import (
     UnknownRecipe,
     nearest,
 )
-from service.nouns import PassSpec, Recipe, Stage, Target
+from service.json_schema import Flaw, find_flaw, join_path
+from service.nouns import PassContext, PassSpec, Recipe, Stage, Target, Translator
+from service.patterns import request as fusion_patterns
 
-OptionValue = bool | int | float | str
+OptionValue = bool | int | float | str | list[Any] | dict[str, Any]
 
-JSON_TYPES: dict[str, type] = {"boolean": bool, "integer": int, "number": float, "string": str}
+# What the schema of an option cannot say of all options of a pass together; each raises Flaw. Needs no tvm.
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"fuse_pattern": fusion_patterns.check}
 
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """One typed option of a pass. `type` is a JSON Schema type name; `choices` limits a string."""
+    """One typed option of a pass. `type` is a JSON Schema type name; `choices` limits a string.
+
+    `structure` is the JSON Schema of an array or object.
+    """
 
     name: str
     type: str
@@ -38,6 +45,7 @@ class OptionInfo:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    structure: JsonObject | None = None
 
     def schema(self) -> JsonObject:
         """The option as JSON Schema."""
@@ -48,23 +56,27 @@ class OptionInfo:
             schema["maximum"] = self.maximum
         if self.choices:
             schema["enum"] = list(self.choices)
-        return schema
+        return schema | (self.structure or {})
 
-    def check(self, value: Any) -> str | None:
+    def check(self, value: Any) -> Flaw | None:
         """Why `value` cannot be this option's, or None when it can."""
-        expected = JSON_TYPES[self.type]
-        is_number = expected in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool)
-        if expected is int and is_number and not isinstance(value, int):
-            is_number = False
-        if not (is_number or (expected in (bool, str) and isinstance(value, expected))):
-            return f"must be a {self.type}, not {value!r}"
-        if self.minimum is not None and value < self.minimum:
-            return f"must be at least {self.minimum:g}, not {value!r}"
-        if self.maximum is not None and value > self.maximum:
-            return f"must be at most {self.maximum:g}, not {value!r}"
-        if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(self.choices)}, not {value!r}"
-        return None
+        return find_flaw(value, self.schema())
+
+    @classmethod
+    def from_json(cls, name: str, schema: Mapping[str, Any]) -> OptionInfo:
+        """Reads what `schema` wrote."""
+        plain = schema["type"] not in ("array", "object")
+        structure = {key: value for key, value in schema.items() if key not in ("type", "default", "description")}
+        return cls(
+            name,
+            schema["type"],
+            schema["default"],
+            schema["description"],
+            schema.get("minimum") if plain else None,
+            schema.get("maximum") if plain else None,
+            tuple(schema.get("enum", ())) if plain else (),
+            None if plain else structure,
+        )
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,7 @@ class PassInfo:
     takes: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
+    example_options: JsonObject = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         """The pass as GET /passes shows it, with its options as JSON Schema."""
@@ -97,7 +110,7 @@ class PassInfo:
             "needs": list(self.needs),
             "gives": list(self.gives),
             "takes": list(self.takes),
-            "example": {"before": self.before, "after": self.after},
+            "example": {"options": self.example_options, "before": self.before, "after": self.after},
             "options": self.options_schema(),
         }
 
@@ -109,18 +122,7 @@ class PassInfo:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PassInfo:
         """Reads what `to_json` wrote."""
-        options = [
-            OptionInfo(
-                name,
-                schema["type"],
-                schema["default"],
-                schema["description"],
-                schema.get("minimum"),
-                schema.get("maximum"),
-                tuple(schema.get("enum", ())),
-            )
-            for name, schema in value["options"]["properties"].items()
-        ]
+        options = [OptionInfo.from_json(*each) for each in value["options"]["properties"].items()]
         return cls(
             value["name"],
             Stage(value["stage"]),
@@ -132,6 +134,7 @@ class PassInfo:
             tuple(value["takes"]),
             value["example"]["before"],
             value["example"]["after"],
+            value["example"]["options"],
         )
 
 
@@ -182,11 +185,20 @@ class Catalogue:
         recipes = [RecipeInfo.from_json(info) for info in value["recipes"]]
         return cls({info.name: info for info in passes}, {info.name: info for info in recipes}, value["default_recipe"])
 
-    def recipe(self, passes: Any, target: Target, max_passes: int) -> Recipe:
+    def recipe(
+        self,
+        passes: Any,
+        target: Target,
+        max_passes: int,
+        context: PassContext | None = None,
+        translator: Translator = Translator(),
+    ) -> Recipe:
         """The Recipe that `passes` of a request names: a preset's name, a list, or None for the default.
 
-        Raises UnknownRecipe, UnknownPass, UnknownOption, InvalidOption, UnknownField, InvalidField, PassOrder.
+        `translator` decides what the first pass finds. Raises UnknownRecipe, UnknownPass, UnknownOption,
+        InvalidOption, UnknownField, InvalidField, PassOrder.
         """
+        context = context or PassContext()
         if passes is None:
             passes = self.default_recipe
         if isinstance(passes, str):
@@ -198,7 +210,7 @@ class Catalogue:
                     recipe=passes,
                     nearest=near,
                 )
-            return Recipe(self.recipes[passes].passes, target, passes)
+            return Recipe(self.expand([passes], max_passes, translator), target, passes, context)
         if not isinstance(passes, list):
             raise InvalidField(
                 "`passes` must be a recipe's name or a list of passes, "
@@ -209,17 +221,37 @@ class Catalogue:
             raise InvalidField(
                 f"`passes` has {len(passes)} entries, the limit is {max_passes}.", field="passes", limit=max_passes
             )
-        specs = tuple(self._pass_spec(index, entry) for index, entry in enumerate(passes))
-        self.check_order(specs)
-        return Recipe(specs, target)
+        return Recipe(self.expand(passes, max_passes, translator), target, None, context)
 
-    def _pass_spec(self, index: int, entry: Any) -> PassSpec:
+    def expand(
+        self, entries: list[Any], max_passes: int | None = None, translator: Translator = Translator()
+    ) -> tuple[PassSpec, ...]:
+        """The passes of a list whose entries are passes, or presets, which stand for theirs. Raises as `recipe`."""
+        specs: list[PassSpec] = []
+        places: list[str] = []
+        for index, entry in enumerate(entries):
+            found = self._entry(index, entry)
+            specs += found
+            name = entry if isinstance(entry, str) else entry["name"]
+            places += [f"passes[{index}]" + (f" ({name})" if name in self.recipes else "")] * len(found)
+            if max_passes is not None and len(specs) > max_passes:
+                raise InvalidField(
+                    f"`passes[{index}]` makes it {len(specs)} passes, with those of presets counted; "
+                    f"the limit is {max_passes}.",
+                    field=f"passes[{index}]",
+                    limit=max_passes,
+                )
+        self.check_order(tuple(specs), places, translator)
+        return tuple(specs)
+
+    def _entry(self, index: int, entry: Any) -> tuple[PassSpec, ...]:
         where = f"passes[{index}]"
         if isinstance(entry, str):
             entry = {"name": entry}
         if not isinstance(entry, dict):
             raise InvalidField(
-                f"`{where}` must be a pass's name or an object with `name` and `options`, not {type(entry).__name__}.",
+                f"`{where}` must be the name of a pass or preset, or an object with `name` and `options`, "
+                f"not {type(entry).__name__}.",
                 field=where,
             )
         for key in entry:
@@ -232,13 +264,20 @@ class Catalogue:
         name = entry.get("name")
         if not isinstance(name, str):
             raise InvalidField(f"`{where}.name` must be the name of a pass.", field=f"{where}.name")
+        if name in self.recipes:
+            if entry.get("options"):
+                raise InvalidField(
+                    f"`{where}` is the preset {name!r}, which has no options; write its passes out to give them some.",
+                    field=f"{where}.options",
+                )
+            return self.recipes[name].passes
         if name not in self.passes:
-            near = nearest(name, self.passes)
+            near = nearest(name, [*self.passes, *self.recipes])
             hint = f"Did you mean {near[0]!r}?" if near else f"Passes: {', '.join(self.passes)}."
             raise UnknownPass(
                 f"No pass is named {name!r} (`{where}`). {hint}", field=where, **{"pass": name}, nearest=near
             )
-        return PassSpec(name, self._options(where, self.passes[name], entry.get("options", {})))
+        return (PassSpec(name, self._options(where, self.passes[name], entry.get("options", {}))),)
 
     def _options(self, where: str, info: PassInfo, given: Any) -> JsonObject:
         if not isinstance(given, dict):
@@ -254,54 +293,90 @@ class Catalogue:
                     options=list(known),
                     nearest=nearest(key, known),
                 )
-            reason = known[key].check(value)
-            if reason is not None:
-                raise InvalidOption(
-                    f"Option {key!r} of pass {info.name!r} {reason} (`{where}.options.{key}`).",
-                    field=f"{where}.options.{key}",
-                    **{"pass": info.name},
-                    expected=known[key].schema(),
-                )
-        return {option.name: given.get(option.name, option.default) for option in info.options}
+            flaw = known[key].check(value)
+            if flaw is not None:
+                raise _invalid_option(info, f"{where}.options", key, flaw, known[key])
+        complete = {option.name: given.get(option.name, option.default) for option in info.options}
+        check = CHECKS.get(info.name)
+        if check is not None:
+            try:
+                check(complete)
+            except Flaw as flaw:
+                raise _invalid_option(info, f"{where}.options", "", flaw) from flaw
+        return complete
 
-    def check_order(self, specs: tuple[PassSpec, ...]) -> None:
-        """Raises PassOrder at the first pass whose needs cannot be met where it stands."""
-        facts = set(INITIAL_FACTS)
-        taken_by: dict[str, str] = {}
-        for index, spec in enumerate(specs):
+    def check_order(
+        self,
+        specs: tuple[PassSpec, ...],
+        places: list[str] | None = None,
+        translator: Translator = Translator(),
+    ) -> None:
+        """Raises PassOrder at the first pass whose needs cannot be met where it stands.
+
+        `places` are the entries of the request that the passes come from, where presets are among them.
+        """
+        places = places or [f"passes[{index}]" for index in range(len(specs))]
+        facts, taken_by = set(INITIAL_FACTS), {}
+        if translator.ops == "tensorir":
+            facts, taken_by = {"tensorir"}, {"operators": "the import (`import.ops` is `tensorir`)"}
+        for place, spec in zip(places, specs, strict=True):
             info = self.passes[spec.name]
             for need in info.needs:
                 if need not in facts:
-                    raise self._order_problem(index, info, need, taken_by.get(need))
+                    raise self._order_problem(place, info, need, taken_by.get(need))
             for fact in info.takes:
                 facts.discard(fact)
-                taken_by[fact] = f"passes[{index}] {spec.name!r}"
+                taken_by[fact] = f"{place} {spec.name!r}"
             facts.update(info.gives)
 
-    def _order_problem(self, index: int, info: PassInfo, need: str, taken_by: str | None) -> PassOrder:
+    def _order_problem(self, place: str, info: PassInfo, need: str, taken_by: str | None) -> PassOrder:
         givers = [other.name for other in self.passes.values() if need in other.gives]
         if taken_by is not None:
-            remedy = f"but {taken_by} has already lowered them. Move {info.name!r} before it."
+            remedy = f"but {taken_by} has already lowered them."
+            if taken_by.startswith("passes"):
+                remedy += f" Move {info.name!r} before it."
         else:
             remedy = f"and there are none at that step. Put {' or '.join(repr(name) for name in givers)} before it."
         return PassOrder(
-            f"`passes[{index}]` {info.name!r} works on {_FACT_MEANING[need]}, {remedy}",
-            field=f"passes[{index}]",
+            f"`{place}` {info.name!r} works on {_FACT_MEANING[need]}, {remedy}",
+            field=place.partition(" ")[0],
             **{"pass": info.name},
             needs=need,
             given_by=givers,
         )
 
 
+def _invalid_option(
+    info: PassInfo, where: str, name: str, flaw: Flaw, option: OptionInfo | None = None
+) -> InvalidOption:
+    field = join_path(where, name, flaw.path)
+    said = f"Option {name!r} of pass {info.name!r}" if name and not flaw.path else f"`{field}` of pass {info.name!r}"
+    at = f" (`{field}`)" if name and not flaw.path else ""
+    return InvalidOption(
+        f"{said} {flaw.reason}{at}.",
+        field=field,
+        **{"pass": info.name},
+        # Of an array or object the whole schema would be longer than the request.
+        expected=None if option is None or option.structure else option.schema(),
+        nearest=flaw.near or None,
+    )
+
+
 def option_infos(cls: type) -> tuple[OptionInfo, ...]:
     """The options of a pass class: its dataclass fields, each with a default and metadata from `option`."""
-    names = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+    names = {
+        "bool": "boolean", "int": "integer", "float": "number", "str": "string", "list[Any]": "array",
+        "dict[str, Any]": "object",
+    }  # fmt: skip
     # Under `from __future__ import annotations` a field's type is its text.
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    return tuple(
-        OptionInfo(entry.name, names[str(entry.type)], cast(OptionValue, entry.default), **entry.metadata)
-        for entry in fields
-    )
+    return tuple(OptionInfo(entry.name, names[str(entry.type)], _default(entry), **entry.metadata) for entry in fields)
+
+
+def _default(entry: dataclasses.Field[Any]) -> OptionValue:
+    if entry.default is dataclasses.MISSING and entry.default_factory is not dataclasses.MISSING:
+        return cast(OptionValue, entry.default_factory())
+    return cast(OptionValue, entry.default)
 
 
 def option(
@@ -311,7 +386,12 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    structure: JsonObject | None = None,
 ) -> Any:
-    """A dataclass field that is an option of a pass."""
-    metadata = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": choices}
+    """A dataclass field that is an option of a pass; `structure` is the JSON Schema of an array or object."""
+    if structure is not None:
+        structure = {key: value for key, value in structure.items() if key not in ("type", "default", "description")}
+    metadata = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": choices, "structure": structure}
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -30,7 +30,7 @@ from service.errors import (
     UnknownCompilation,
 )
 from service.journal import Journal
-from service.nouns import CompileJob, Limits, Recipe, SpecialValues, State, Step, TensorSpec, Verify
+from service.nouns import CompileJob, Limits, Recipe, SpecialValues, State, Step, TensorSpec, Translator, Verify
 from service.pool import Pool
 from service.records import Artifact, Compilation, Model, compilation_id
 from service.run import Run
@@ -59,6 +59,7 @@ class Request:
     inputs: tuple[TensorSpec, ...] | None = None
     inputs_sha256: str | None = None
     inputs_file: Path | None = None
+    translator: Translator = Translator()
 
     def discard(self) -> None:
         """Removes what still lies in the scratch folder."""
@@ -114,7 +115,13 @@ class Compilations:
             "examples": request.inputs_sha256,
         }
         key = compilation_id(
-            request.model.sha256, request.recipe, request.verify, request.special_values, inputs, toolchain
+            request.model.sha256,
+            request.recipe,
+            request.verify,
+            request.special_values,
+            inputs,
+            toolchain,
+            request.translator,
         )
         found = await self._find(key)
         if found is None:
@@ -157,6 +164,7 @@ class Compilations:
             request.verify,
             request.special_values,
             inputs=request.inputs,
+            translator=request.translator,
         )
         run = Run(compilation, self._limits)
         self._unrecorded.pop(key, None)
@@ -240,6 +248,7 @@ class Compilations:
             work_dir=".",
             limits=self._limits,
             special_values=request.special_values,
+            translator=request.translator,
         )
         with work_folder(self._store.scratch, readable, COMPILE_FILES) as folder:
             closing, library = await run.execute(self._pool, job, folder, keep_step)
@@ -306,12 +315,12 @@ class Compilations:
         await _finish(self._journal.add_step, key, result, digest)
         return self.get(key)
 
-    def snapshot(self, key: str, step: int) -> JsonObject:
+    async def snapshot(self, key: str, step: int) -> JsonObject:
         """Text and structure of the IR after a step that the Compilation has. Raises StoreDamaged."""
         digest = self._journal.snapshot(key, step)
         if digest is None:
             raise StoreDamaged(f"The snapshot of step {step} is not recorded. Send the request again.", id=key)
-        snapshot: JsonObject = json.loads(zlib.decompress(self._store.read(digest)))
+        snapshot: JsonObject = await asyncio.to_thread(lambda: json.loads(zlib.decompress(self._store.read(digest))))
         return snapshot
 
     def library(self, artifact: Artifact) -> Path:

@@ -22,6 +22,8 @@
     │   ├── InputShape                 400 input-shape
     │   ├── InputDtype                 400 input-dtype
     │   ├── InputData                  400 input-data
+    │   ├── IndexOutOfRange            400 index-out-of-range
+    │   ├── CheckFailed                400 check-failed
     │   ├── UnknownCompilation         404 unknown-compilation
     │   ├── UnknownStage               404 unknown-stage
     │   ├── StageNotReached            404 stage-not-reached
@@ -213,6 +215,22 @@ class InputData(RequestProblem):
     """The values of an input are ragged, of the wrong count, not numbers, or outside the range of its dtype."""
 
     slug, status, title = "input-data", 400, "The data of an input is invalid"
+
+
+class IndexOutOfRange(RequestProblem):
+    """A number of an input is used as an index and lies outside of what it points into, where PyTorch raises an
+    IndexError. The detail names the operator, its line and the range; nothing outside of the range was read or written.
+    """
+
+    slug, status, title = "index-out-of-range", 400, "An index in the inputs is out of range"
+
+
+class CheckFailed(RequestProblem):
+    """The values or sizes of the inputs break a rule of the model's own: an assertion, a relation between sizes, or a
+    division of integers by zero. PyTorch raises an error there, too.
+    """
+
+    slug, status, title = "check-failed", 400, "The inputs do not pass a check of the model"
 
 
 class UnknownCompilation(RequestProblem):

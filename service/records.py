@@ -16,6 +16,7 @@ from service.nouns import (
     State,
     Step,
     TensorSpec,
+    Translator,
     Verify,
     canonical_json,
 )
@@ -30,6 +31,7 @@ def compilation_id(
     special_values: SpecialValues,
     inputs: JsonObject,
     toolchain: JsonObject,
+    translator: Translator | None = None,
 ) -> str:
     """The id of a Compilation: 32 hex digits of the SHA-256 over everything that changes its result.
 
@@ -41,6 +43,8 @@ def compilation_id(
         "model": model_sha256,
         "passes": [spec.to_json() for spec in recipe.passes],
         "target": recipe.target.to_json(),
+        "context": recipe.context.to_json(),
+        "import": (translator or Translator()).to_json(),
         "verify": verify.value,
         "special_values": special_values.value,
         "inputs": inputs,
@@ -106,6 +110,7 @@ class Compilation:
     verification: JsonObject | None = None
     artifact: Artifact | None = None
     problem: JsonObject | None = None
+    translator: Translator = Translator()
 
     def to_json(self, with_steps: bool = True) -> JsonObject:
         document: JsonObject = {
@@ -118,6 +123,7 @@ class Compilation:
             "recipe": self.recipe.to_json(),
             "verify": self.verify.value,
             "special_values": self.special_values.value,
+            "import": self.translator.to_json(),
             "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
             "signature": None if self.signature is None else self.signature.to_json(),
             "timings": list(self.timings),
@@ -149,6 +155,7 @@ class Compilation:
             recipe=Recipe.from_json(value["recipe"]),
             verify=Verify(value["verify"]),
             special_values=SpecialValues(value.get("special_values", "fail")),
+            translator=Translator.from_json(value["import"]) if "import" in value else Translator(),
             started_at=value["started_at"],
             ended_at=value["ended_at"],
             inputs=None if value["inputs"] is None else tuple(map(TensorSpec.from_json, value["inputs"])),

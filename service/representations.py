@@ -61,21 +61,25 @@ def to_dot(snapshot: JsonObject, title: str) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def to_model_explorer(snapshot: JsonObject, title: str) -> JsonObject:
+def to_model_explorer(snapshot: JsonObject, title: str, origins: list[JsonObject]) -> JsonObject:
     """A graph collection of Model Explorer (github.com/google-ai-edge/model-explorer): one graph a Relax function.
 
-    The namespace of a node is the module that it comes from, where that is known; what is one kernel has its TensorIR
-    as an attribute.
+    The namespace of a node is the module that it comes from first, by the model's `origins`; what calls a kernel has
+    its TensorIR as an attribute.
     """
     kernels = {entry["name"]: entry for entry in snapshot["functions"]}
     graphs = []
     for entry in sorted(_relax(snapshot), key=lambda entry: (entry["name"] != "main", entry["name"])):
-        graphs.append({"id": entry["name"], "nodes": [_explorer_node(node, kernels) for node in entry["bindings"]]})
+        graphs.append(
+            {"id": entry["name"], "nodes": [_explorer_node(node, kernels, origins) for node in entry["bindings"]]}
+        )
     return {"label": title, "graphs": graphs}
 
 
-def _explorer_node(node: JsonObject, kernels: dict[str, JsonObject]) -> JsonObject:
+def _explorer_node(node: JsonObject, kernels: dict[str, JsonObject], origins: list[JsonObject]) -> JsonObject:
+    known = [origins[position] for position in node.get("origins", ()) if position < len(origins)]
     attributes = [("type", node["type"])]
+    attributes += [("source", str(origin["source"])) for origin in known if origin["source"]]
     callee = kernels.get(node.get("callee", ""))
     if callee is not None:
         figures = ("flops", "bytes_moved", "text")
@@ -83,7 +87,7 @@ def _explorer_node(node: JsonObject, kernels: dict[str, JsonObject]) -> JsonObje
     return {
         "id": node["name"],
         "label": _title(node),
-        "namespace": "/".join(node.get("module", "").split(".")) if node.get("module") else "",
+        "namespace": next((str(origin["module"]).replace(".", "/") for origin in known if origin["module"]), ""),
         "attrs": [{"key": key, "value": value} for key, value in attributes],
         "incomingEdges": [
             {"sourceNodeId": source, "sourceNodeOutputId": "0", "targetNodeInputId": str(position)}

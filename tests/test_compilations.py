@@ -154,7 +154,7 @@ def test_deleting_keeps_what_another_compilation_needs(tmp_path):
         other, _ = await compiled(world, world.request("same", passes=1))
         await world.compilations.delete(one.id)
         assert world.compilations.library(other.artifact).read_bytes() == b"library"
-        assert world.compilations.snapshot(other.id, 0) == {}
+        assert await world.compilations.snapshot(other.id, 0) == {}
         await world.compilations.delete(other.id)
         assert world.store.digests() == set()
         with pytest.raises(UnknownCompilation):

@@ -13,7 +13,7 @@ MAIN = {
     **text_function("main", "relax", '@R.function\ndef main(x: R.Tensor((4,), "float32")):\n    # <b>\n'),
     "bindings": [
         {"name": "x", "op": "parameter", "type": 'R.Tensor((4,), "float32")', "inputs": []},
-        {"name": "lv", "op": "call_tir", "type": "R.Tensor", "inputs": ["x"], "callee": "relu"},
+        {"name": "lv", "op": "call_tir", "type": "R.Tensor", "inputs": ["x"], "callee": "relu", "origins": [0]},
         {"name": "return", "op": "return", "type": "R.Tensor", "inputs": ["lv"]},
     ],
 }
@@ -44,10 +44,13 @@ def test_the_graph_has_a_cluster_for_each_relax_function_and_an_edge_for_each_op
 
 
 def test_model_explorer_gets_one_graph_with_edges_and_the_kernel_of_a_call():
-    collection = to_model_explorer(SNAPSHOT, "t")
+    collection = to_model_explorer(SNAPSHOT, "t", [{"module": "block.act", "source": "net.py:3: relu(x)"}])
     (graph,) = collection["graphs"]
     nodes = {node["id"]: node for node in graph["nodes"]}
     assert nodes["lv"]["label"] == "relu"
     assert {"key": "flops", "value": "8"} in nodes["lv"]["attrs"]
+    assert nodes["lv"]["namespace"] == "block/act"
+    assert nodes["x"]["namespace"] == ""
+    assert {"key": "source", "value": "net.py:3: relu(x)"} in nodes["lv"]["attrs"]
     assert nodes["return"]["incomingEdges"][0]["sourceNodeId"] == "lv"
     assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node["incomingEdges"])

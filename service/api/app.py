@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, compile, events, infer, inspect, ir, problems
+from service.api import about, compile, events, infer, inspect, ir, problems, provenance
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -30,6 +30,7 @@ from service.version import VERSION
 
 log = logging.getLogger(__name__)
 
+ROUTED = (compile, inspect, ir, provenance, infer, about, events)
 DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
 
 
@@ -68,12 +69,10 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(HeadAsGet)
-    for module in (compile, inspect, ir, infer, about, events):
+    for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
-    app.state.routes = [
-        route for module in (compile, inspect, ir, infer, about, events) for route in module.router.routes
-    ]
+    app.state.routes = [route for module in ROUTED for route in module.router.routes]
 
     def openapi() -> dict[str, Any]:
         schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)

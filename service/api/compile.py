@@ -10,10 +10,17 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
-from service import formats
+from service import formats, pass_context
 from service.api.json_body import parse_object
 from service.api.problems import check_parameters
-from service.api.schemas import CompilationsView, CompilationView, CompileRequest, InputRequest, TargetRequest
+from service.api.schemas import (
+    CompilationsView,
+    CompilationView,
+    CompileRequest,
+    ImportRequest,
+    InputRequest,
+    TargetRequest,
+)
 from service.api.state import Services, ServicesDep
 from service.api.upload import Part, receive
 from service.compilations import Request as CompilationRequest
@@ -27,7 +34,7 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
-from service.nouns import Recipe, SpecialValues, State, Target, TensorSpec, Verify
+from service.nouns import Recipe, SpecialValues, State, Target, TensorSpec, Translator, Verify
 from service.records import Compilation, Model
 
 router = APIRouter(tags=["compile"])
@@ -119,7 +126,13 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
         raise InvalidInputsFile("The part `inputs` is not an .npz archive. Write it with `numpy.savez(file, x=array)`.")
     catalogue = await services.compilations.catalogue()
     target = Target(fields.target.cpu, fields.target.threads)
-    recipe: Recipe = catalogue.recipe(fields.passes, target, services.settings.limits.passes)
+    context = pass_context.parse(fields.pass_context)
+    translator = Translator(fields.importing.translator, fields.importing.ops)
+    if translator.name == "relaxd" and translator.ops != "relax":
+        raise InvalidField(
+            "`import.ops` is for the translator `course`; relaxd's own gives operators of Relax.", field="import.ops"
+        )
+    recipe: Recipe = catalogue.recipe(fields.passes, target, services.settings.limits.passes, context, translator)
     declared = None
     if fields.inputs is not None:
         declared = tuple(TensorSpec(spec.name, tuple(spec.shape), spec.dtype) for spec in fields.inputs)
@@ -132,6 +145,7 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
         declared,
         None if examples is None else examples.sha256,
         None if examples is None else examples.file,
+        translator,
     )
 
 
@@ -159,9 +173,9 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _known_fields(location: tuple[int | str, ...]) -> list[str]:
-    nested: dict[str, type[BaseModel]] = {"inputs": InputRequest, "target": TargetRequest}
+    nested: dict[str, type[BaseModel]] = {"inputs": InputRequest, "target": TargetRequest, "import": ImportRequest}
     model = nested[str(location[0])] if len(location) > 1 else CompileRequest
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def waiting_time(prefer: str | None, default: float) -> float:

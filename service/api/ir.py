@@ -66,23 +66,32 @@ async def get_ir(
     representation = preferred(accept if format is None else _FORMATS[format], available)
     compilations = services.compilations
     compilation = compilations.latest() if id is None else compilations.get(id)
-    if _stage(stage) is Stage.ASM and compilation.state is State.SUCCEEDED:
+    if stage_of(stage) is Stage.ASM and compilation.state is State.SUCCEEDED:
         compilation = await services.examinations.with_assembly(compilation.id)
-    found = _find_step(compilation, _stage(stage), step)
-    snapshot = compilations.snapshot(compilation.id, found.index)
+    found = find_step(compilation, stage_of(stage), step)
+    snapshot = await compilations.snapshot(compilation.id, found.index)
     if function is not None:
         snapshot = _one_function(snapshot, function)
     if diff is not None:
         other, base = _find_base(compilations, compilation, found, diff)
-        before = compilations.snapshot(other.id, base.index)
+        before = await compilations.snapshot(other.id, base.index)
         if function is not None:
             before = _one_function(before, function)
         sides = ((other, base), (compilation, found))
         return await asyncio.to_thread(_answer_diff, before, snapshot, sides, representation, offset, limit)
-    return await asyncio.to_thread(_answer, compilation, found, snapshot, representation)
+    origins: list[dict[str, Any]] = []
+    if representation == _MODEL_EXPLORER:
+        origins = (await compilations.snapshot(compilation.id, 0)).get("origins", [])
+    return await asyncio.to_thread(_answer, compilation, found, snapshot, representation, origins)
 
 
-def _answer(compilation: Compilation, found: Step, snapshot: dict[str, Any], representation: str) -> Response:
+def _answer(
+    compilation: Compilation,
+    found: Step,
+    snapshot: dict[str, Any],
+    representation: str,
+    origins: list[dict[str, Any]],
+) -> Response:
     headers = {"X-Compilation": compilation.id, "X-Step": str(found.index)}
     title = _name(compilation, found)
     if representation == _TEXT:
@@ -92,13 +101,13 @@ def _answer(compilation: Compilation, found: Step, snapshot: dict[str, Any], rep
     if representation == _DOT:
         return Response(to_dot(snapshot, title), media_type=_DOT, headers=headers)
     if representation == _MODEL_EXPLORER:
-        return JSONResponse(to_model_explorer(snapshot, title), media_type=_MODEL_EXPLORER, headers=headers)
+        return JSONResponse(to_model_explorer(snapshot, title, origins), media_type=_MODEL_EXPLORER, headers=headers)
     document = compilation.to_json()
     view = next(entry for entry in document["steps"] + document["results"] if entry["index"] == found.index)
     return JSONResponse({"id": compilation.id, "stage": found.stage.value, "step": view, **snapshot})
 
 
-def _stage(name: str) -> Stage:
+def stage_of(name: str) -> Stage:
     if name not in list(Stage):
         stages = [known.value for known in Stage]
         raise UnknownStage(
@@ -120,7 +129,7 @@ def _find_base(
         return compilation, compilation.steps[found.index - 1]
     other, _, stage = diff.rpartition("/")
     base = compilations.get(other) if other else compilation
-    return base, _find_step(base, _stage(stage), None)
+    return base, find_step(base, stage_of(stage), None)
 
 
 def _answer_diff(
@@ -160,7 +169,7 @@ def _name(compilation: Compilation, step: Step) -> str:
     return f"{compilation.id[:8]}/{step.stage.value}[{step.index}]"
 
 
-def _find_step(compilation: Compilation, stage: Stage, index: int | None) -> Step:
+def find_step(compilation: Compilation, stage: Stage, index: int | None) -> Step:
     of_stage = [step for step in (*compilation.steps, *compilation.results) if step.stage is stage]
     if not of_stage:
         reached = list(dict.fromkeys(step.stage.value for step in (*compilation.steps, *compilation.results)))

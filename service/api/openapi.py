@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from service import pass_context
 from service.api.problems import MEDIA_TYPE
 from service.api.schemas import CompileRequest, InferRequest, ProblemView
 from service.catalogue import Catalogue, PassInfo
@@ -22,7 +23,9 @@ def complete(schema: dict[str, Any], catalogue: Catalogue | None) -> dict[str, A
         components.update(own.pop("$defs", {}))
         components[model.__name__] = own
     components["Problem"] = components["ProblemView"]
-    components["CompileRequest"]["properties"]["passes"] |= _passes(catalogue)
+    properties = components["CompileRequest"]["properties"]
+    properties["passes"] |= _passes(catalogue)
+    properties["pass_context"]["anyOf"] = [pass_context.SCHEMA, {"type": "null"}]
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
     problem = {
@@ -43,7 +46,7 @@ def _passes(catalogue: Catalogue | None) -> dict[str, Any]:
     else:
         name = {"enum": list(catalogue.passes)}
         recipe, entries = {"enum": list(catalogue.recipes)}, [_entry(info) for info in catalogue.passes.values()]
-    return {"anyOf": [recipe, {"type": "array", "items": {"anyOf": [name, *entries]}}, {"type": "null"}]}
+    return {"anyOf": [recipe, {"type": "array", "items": {"anyOf": [name, recipe, *entries]}}, {"type": "null"}]}
 
 
 def _entry(info: PassInfo) -> dict[str, Any]:

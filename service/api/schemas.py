@@ -33,6 +33,16 @@ class TargetRequest(_Request):
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
 
 
+class ImportRequest(_Request):
+    """How the model becomes Relax: `relaxd`, or the lecture's generic translator `course`.
+
+    `ops` is for `course`: operators of Relax, or calls of TensorIR functions at once.
+    """
+
+    translator: Literal["relaxd", "course"] = "relaxd"
+    ops: Literal["relax", "tensorir"] = "relax"
+
+
 class CompileRequest(_Request):
     """The `request` part of POST /compile. Everything has a default."""
 
@@ -40,8 +50,10 @@ class CompileRequest(_Request):
     inputs: list[InputRequest] | None = Field(default=None, max_length=4096)
     passes: Any = Field(
         default=None,
-        description="A preset's name or a list of passes, by name or with options. Default: the default recipe.",
+        description="A preset's name, or a list of passes and presets. Default: the default recipe.",
     )
+    pass_context: Any = Field(default=None, description="What TVM's passes and its build run in, from an allowlist.")
+    importing: ImportRequest = Field(default=ImportRequest(), alias="import")
     target: TargetRequest = TargetRequest()
     verify: Literal["artifact", "every_step"] = "artifact"
     special_values: Literal["fail", "report"] = Field(
@@ -85,10 +97,19 @@ class TargetView(BaseModel):
     threads: int
 
 
+class PassContextView(BaseModel):
+    """What TVM's passes and its build ran in."""
+
+    opt_level: int
+    disabled: list[str]
+    config: dict[str, JsonValue]
+
+
 class RecipeView(BaseModel):
     name: str | None
     passes: list[PassSpecView]
     target: TargetView
+    context: PassContextView
 
 
 class FiguresView(BaseModel):
@@ -139,6 +160,13 @@ class ProblemView(BaseModel):
     detail: str
 
 
+class TranslatorView(BaseModel):
+    """What made Relax of the model."""
+
+    translator: str
+    ops: str
+
+
 class CompilationView(BaseModel):
     """A Compilation as it stands."""
 
@@ -151,6 +179,7 @@ class CompilationView(BaseModel):
     recipe: RecipeView
     verify: str
     special_values: str
+    importing: TranslatorView = Field(alias="import")
     inputs: list[TensorSpecView] | None
     signature: SignatureView | None
     steps: list[StepView]
@@ -212,6 +241,8 @@ class BindingView(BaseModel):
     type: str
     inputs: list[str]
     callee: str | None = None
+    index: int | None = None
+    origins: list[int] = Field(default=[], description="Nodes of the model: positions in the origins of step 0.")
 
 
 class FunctionView(BaseModel):
@@ -227,6 +258,7 @@ class FunctionView(BaseModel):
     constant_bytes: int
     flops: int | None
     bytes_moved: int | None
+    origins: list[int] = []
     text: str
 
 
@@ -247,6 +279,46 @@ class SnapshotView(BaseModel):
     text: str
     functions: list[FunctionView]
     changes: FunctionChangesView | None
+    origins: list[dict[str, JsonValue]] | None = Field(default=None, description="Of step 0: the model's nodes.")
+
+
+class OriginView(BaseModel):
+    """A node of the model: its operator, the path of its module, the line of the user's source."""
+
+    index: int
+    node: str
+    operator: str
+    module: str | None
+    source: str | None
+
+
+class PlaceView(BaseModel):
+    """A binding, or with `binding` null a function, in the IR after one step."""
+
+    stage: str
+    step: int
+    function: str
+    binding: str | None
+    origins: list[int]
+
+
+class CoverageView(BaseModel):
+    """Of the kernels after the last step: how many lead to a node of the model, and to a source line."""
+
+    kernels: int
+    with_origin: int
+    with_source: int
+
+
+class ProvenanceView(BaseModel):
+    """Nodes of the model, and all places that come from them; `places` is one page."""
+
+    id: str
+    origins: list[OriginView]
+    places: list[PlaceView]
+    total_places: int
+    next_offset: int | None
+    coverage: CoverageView
 
 
 class StepReference(BaseModel):
@@ -316,6 +388,14 @@ class InferResponse(BaseModel):
     id: str | None = None
 
 
+class PassExampleView(BaseModel):
+    """TVMScript before and after the pass with these options."""
+
+    options: dict[str, JsonValue]
+    before: str
+    after: str
+
+
 class PassView(BaseModel):
     """One pass of the Catalogue; `options` is the JSON Schema of its options."""
 
@@ -326,7 +406,7 @@ class PassView(BaseModel):
     needs: list[str]
     gives: list[str]
     takes: list[str]
-    example: dict[str, str]
+    example: PassExampleView
     options: dict[str, JsonValue]
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
-
 from service.compiler.build import Linker, build_executable, link_with_ld, manifest, write_library
 from service.compiler.clock import Duration
+from service.compiler.context import pass_context
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.pipeline import Emit, Pipeline, begin
@@ -30,15 +29,16 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
     model = _import(job, emit, importing)
     last = len(job.recipe.passes)
     case = example_case(model) if job.verify is Verify.EVERY_STEP else None
-    pipeline = Pipeline(target, job.limits, emit, case)
+    pipeline = Pipeline(target, job.limits, emit, case, model.origins)
     pipeline.import_step(model.module, importing, model.notes)
-    mod = pipeline.run(model.module, job.recipe.passes)
+    with pass_context(job.recipe.context):
+        mod = pipeline.run(model.module, job.recipe.passes)
 
     emit(begin("build", last, None), ())
     building = Duration()
     recorder = BuildRecorder()
     with building.measure(), boundary(BuildFailed, "The module could not be built", job.limits, step=last):
-        with tvm.transform.PassContext(instruments=[recorder]):
+        with pass_context(job.recipe.context, [recorder]):
             executable = build_executable(mod, target)
         results = list(recorder.results(executable))
         library_bytes = write_library(executable, job, link)
@@ -66,7 +66,7 @@ def _resolve_target(job: CompileJob) -> Any:
 def _import(job: CompileJob, emit: Emit, duration: Duration) -> ImportedModel:
     emit(begin("import", 0, None), ())
     with duration.measure(), boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
-        model = find_importer(job.format).import_model(job)
+        model = find_importer(job.format, job.translator.name).import_model(job)
     emit({"event": "signature", "signature": model.signature.to_json()}, ())
     return model
 

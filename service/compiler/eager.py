@@ -10,6 +10,7 @@ import torch.utils._pytree as pytree
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from service.compiler.constants import array_of, tensor_of
+from service.compiler.corrections.ordering import FIRST_OF_EQUALS
 from service.errors import ImportFailed
 from service.runtime.session import Array
 
@@ -21,6 +22,7 @@ class EagerReference:
         self._program = program
         self._module = program.module()
         self._specs = user_input_specs(program)
+        self._decomposed: list[torch.export.ExportedProgram] | None = None
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """Implements `Reference.run`; the tensors are copies, so the model cannot change `inputs`."""
@@ -46,24 +48,29 @@ class EagerReference:
 
     def run_wide(self, inputs: list[Array]) -> list[Array] | None:
         """Implements `Reference.run_wide`."""
-        tensors = iter([tensor_of(value) for value in inputs])
-        store = {**self._program.constants, **self._program.state_dict}
-        lifted = []
-        for spec in self._program.graph_signature.input_specs:
-            if spec.kind is not InputKind.USER_INPUT:
-                lifted.append(store[spec.target])
-            else:
-                lifted.append(
-                    next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
-                )
-        try:
-            with torch.no_grad():
-                results = _Widened(self._program.graph_module).run(*map(_wide, lifted))
-        except Exception:  # noqa: BLE001 - a second opinion that is missing; the first one stands
-            return None
-        wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
-        pairs = zip(results, self._program.graph_signature.output_specs, strict=True)
-        return [array_of(each) for each, spec in pairs if spec.kind in wanted and isinstance(each, torch.Tensor)]
+        return _interpreted(_Widened(self._program.graph_module), self._program, inputs, _wide)
+
+    def second_opinions(self, inputs: list[Array], special: bool) -> list[list[Array]]:
+        """Implements `Reference.second_opinions`."""
+        programs = []
+        if any(str(node.target) in FIRST_OF_EQUALS for node in self._program.graph.nodes):
+            programs.append(self._program)
+        if special:
+            programs += self._decompose()
+        opinions = []
+        for program in programs:
+            for kind, convert in ((_Settled, _unchanged), (_Widened, _wide)):
+                opinions.append(_interpreted(kind(program.graph_module), program, inputs, convert))
+        return [opinion for opinion in opinions if opinion is not None]
+
+    def _decompose(self) -> list[torch.export.ExportedProgram]:
+        """The program in PyTorch's own decompositions, which is made once; empty where it has none."""
+        if self._decomposed is None:
+            try:
+                self._decomposed = [self._program.run_decompositions(torch.export.default_decompositions())]
+            except Exception:  # noqa: BLE001 - an opinion that is missing; the first one stands
+                self._decomposed = []
+        return self._decomposed
 
     def depth(self) -> int:
         """Implements `Reference.depth`."""
@@ -107,8 +114,37 @@ class EagerReference:
         return size + 1 + choice
 
 
-class _Widened(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a graph with float64 in place of float32, to tell rounding from error."""
+def _interpreted(
+    interpreter: torch.fx.Interpreter, program: torch.export.ExportedProgram, inputs: list[Array], convert: Any
+) -> list[Array] | None:
+    """The user's outputs of a program whose inputs and weights go through `convert`; None where it cannot be run."""
+    tensors = iter([tensor_of(value) for value in inputs])
+    store = {**program.constants, **program.state_dict}
+    lifted = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            lifted.append(store[spec.target])
+        else:
+            lifted.append(next(tensors) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None))
+    try:
+        with torch.no_grad():
+            results = interpreter.run(*map(convert, lifted))
+    except Exception:  # noqa: BLE001 - a second opinion that is missing; the first one stands
+        return None
+    wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+    pairs = zip(results, program.graph_signature.output_specs, strict=True)
+    return [array_of(each) for each, spec in pairs if spec.kind in wanted and isinstance(each, torch.Tensor)]
+
+
+class _Settled(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a graph with the first of equal elements where PyTorch leaves open which it is."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(FIRST_OF_EQUALS.get(str(target), target), args, kwargs)
+
+
+class _Widened(_Settled):
+    """Also with float64 in place of narrower floats, to tell rounding from error."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_function" and "_assert_tensor_metadata" in str(n.target):
@@ -116,8 +152,15 @@ class _Widened(torch.fx.Interpreter):  # type: ignore[misc]
         return pytree.tree_map(_wide, super().run_node(n))
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
 def _wide(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.dtype is torch.float32 else value
+    return value.double() if isinstance(value, torch.Tensor) and value.dtype in _NARROW else value
 
 
 _CONVERSIONS = ("aten._to_copy", "aten.to.", "prims.convert_element_type", "aten.type_as")

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +108,8 @@ def _count(function: relax.Function) -> tuple[Counter[str], Counter[str], list[C
 def _bindings(function: relax.Function) -> list[JsonObject]:
     """The graph of a Relax function: parameters, bindings and results, each with what it reads by name.
 
-    Names are those of the text. A call of a function has it as ``callee``.
+    Names are those of the text. A call of a function has it as ``callee``, an item of a tuple its ``index``. For
+    `provenance`, ``operands`` and ``arguments`` have the number of a constant in its place.
     """
     names = _Names()
     nodes: list[JsonObject] = [_node(names.of(each), "parameter", each.ty, []) for each in function.params]
@@ -116,12 +117,21 @@ def _bindings(function: relax.Function) -> list[JsonObject]:
     blocks = body.blocks if isinstance(body, relax.SeqExpr) else []
     for binding in (binding for block in blocks for binding in block.bindings):
         value = binding.value
-        operands = [names.of(each) for each in _variables(value)]
+        operands = [_operand(each, names) for each in _leaves(value)]
         node = _node(names.of(binding.var), _kind_of(value), binding.var.ty, operands)
+        if isinstance(value, relax.TupleGetItem):
+            node["index"] = int(value.index)
         callee = _callee(value) if isinstance(value, relax.Call) else None
-        nodes.append(node | ({} if callee is None else {"callee": str(callee.name_hint)}))
-    results = [names.of(each) for each in _variables(body.body if isinstance(body, relax.SeqExpr) else body)]
-    return [*nodes, {"name": "return", "op": "return", "type": str(function.ret_ty), "inputs": results}]
+        if callee is not None:
+            arguments = [_operand(each, names) for each in _arguments(value)]
+            node |= {"callee": str(callee.name_hint), "arguments": arguments}
+        nodes.append(node)
+    results = [_operand(each, names) for each in _leaves(body.body if isinstance(body, relax.SeqExpr) else body)]
+    return [*nodes, _node("return", "return", function.ret_ty, results)]
+
+
+def _operand(value: Any, names: _Names) -> str | int:
+    return names.of(value) if isinstance(value, relax.Var) else hash(value)
 
 
 class _Names:
@@ -145,8 +155,9 @@ def _numbered(hint: str) -> Iterator[str]:
     return (f"{hint}_{number}" for number in itertools.count(1))
 
 
-def _node(name: str, op: str, type_: Any, inputs: list[str]) -> JsonObject:
-    return {"name": name, "op": op, "type": str(type_), "inputs": inputs}
+def _node(name: str, op: str, type_: Any, operands: list[str | int]) -> JsonObject:
+    inputs = [each for each in operands if isinstance(each, str)]
+    return {"name": name, "op": op, "type": str(type_), "inputs": inputs, "operands": operands}
 
 
 def _kind_of(value: Any) -> str:
@@ -158,19 +169,26 @@ def _callee(call: relax.Call) -> Any:
     return target if isinstance(target, relax.GlobalVar) else None
 
 
-def _variables(value: Any) -> list[Any]:
-    """The variables that an expression reads, in order, through tuples."""
-    if isinstance(value, relax.Var):
+def _arguments(call: relax.Call) -> list[Any]:
+    """What a call of a function passes to it."""
+    passed = call.args[1] if _operator_name(call.op) == "call_tir" else call.args
+    return list(passed.fields if isinstance(passed, relax.Tuple) else passed)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The variables and constants that an expression reads, in order, through tuples."""
+    if isinstance(value, relax.Var | Constant):
         return [value]
+    parts: Iterable[Any] = ()
     if isinstance(value, relax.Call):
-        return [var for argument in value.args for var in _variables(argument)]
-    if isinstance(value, relax.Tuple):
-        return [var for each in value.fields for var in _variables(each)]
-    if isinstance(value, relax.TupleGetItem):
-        return _variables(value.tuple_value)
-    if isinstance(value, relax.If):
-        return _variables(value.cond)
-    return []
+        parts = value.args
+    elif isinstance(value, relax.Tuple):
+        parts = value.fields
+    elif isinstance(value, relax.TupleGetItem):
+        parts = (value.tuple_value,)
+    elif isinstance(value, relax.If):
+        parts = (value.cond,)
+    return [leaf for part in parts for leaf in _leaves(part)]
 
 
 def _operator_name(operator: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +11,12 @@ import torch
 from service.compiler import corrections
 from service.compiler.importers import find_importer
 from service.compiler.importers.program import decompose, signature_of, unsupported_sites
+from service.compiler.readers.archive import ArchiveLimits
 from service.compiler.readers.operator_uses import Use, unsupported_list
-from service.compiler.site import operator_name
+from service.compiler.readers.pt2 import operator_uses
+from service.compiler.site import Site, operator_name
 from service.errors import ImportFailed, JsonObject
-from service.nouns import CompileJob
+from service.nouns import CompileJob, ModelFormat
 
 STEP_OPERATORS = ("getitem",)
 
@@ -33,7 +36,7 @@ def inspect_model(job: CompileJob) -> JsonObject:
             "format": job.format.value,
             "signature": None,
             "parameters": None,
-            "operators": [],
+            "operators": _histogram_of_file(job),
             "unsupported": problem.extensions["unsupported"],
         }
     decomposed = decompose(program, job)
@@ -43,7 +46,7 @@ def inspect_model(job: CompileJob) -> JsonObject:
         "signature": signature_of(program, job).to_json(),
         "parameters": _parameters(program),
         "operators": _histogram(decomposed),
-        "unsupported": unsupported_list(uses),
+        "unsupported": unsupported_list(uses) + _changes(decomposed),
     }
 
 
@@ -57,6 +60,37 @@ def decomposable_operators() -> list[str]:
     table = torch.export.default_decompositions()
     names = {str(operator) for operator in table if str(operator).startswith("aten.")}
     return sorted(name for name in names - set(supported_operators()) if not name.endswith("out"))
+
+
+def _changes(program: torch.export.ExportedProgram) -> list[JsonObject]:
+    """Buffers and inputs that the model changes, which a compiled library cannot, in the form of `unsupported_list`."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    found = []
+    for kind, mutated in (
+        ("buffer", program.graph_signature.buffers_to_mutate),
+        ("input", program.graph_signature.user_inputs_to_mutate),
+    ):
+        for result, name in mutated.items():
+            site = Site.of(nodes[result])
+            found.append(
+                {
+                    "operator": f"change of the {kind} {name!r}",
+                    "count": 1,
+                    "module_path": site.module,
+                    "source_line": site.source,
+                    "hint": "A compiled library keeps no state: call model.eval(), or take it as an input and return it.",
+                }
+            )
+    return found
+
+
+def _histogram_of_file(job: CompileJob) -> list[JsonObject]:
+    """The operators of a file that PyTorch cannot load, by number of uses; empty where the format does not tell."""
+    if job.format is not ModelFormat.EXPORTED_PROGRAM:
+        return []
+    uses = operator_uses(Path(job.model_path), ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
+    counts = Counter(use.operator.removeprefix("torch.ops.") for use in uses)
+    return [{"name": name, "count": count} for name, count in counts.most_common()]
 
 
 def _parameters(program: torch.export.ExportedProgram) -> JsonObject:

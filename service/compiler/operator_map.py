@@ -13,6 +13,7 @@ from tvm import IRModule, relax, te, tirx, topi
 from tvm.ir import Constant
 
 from service.compiler.pointwise import broadcast_read, broadcast_shape
+from service.compiler.window_maximum import max_pool2d
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,21 @@ def _group_norm(call: Any) -> TensorExpression | None:
     return TensorExpression(compute, tuple(call.args))
 
 
+def _max_pool2d(call: Any) -> TensorExpression | None:
+    attrs = call.attrs
+    padding = [int(pad) for pad in attrs.padding]
+    if not _is_float(call.args[0]) or attrs.ceil_mode or str(attrs.layout) != "NCHW" or padding[:2] != padding[2:]:
+        return None
+    window, stride, dilation = (
+        (int(each[0]), int(each[1])) for each in (attrs.pool_size, attrs.strides, attrs.dilation)
+    )
+
+    def compute(x: Any) -> Any:
+        return max_pool2d(x, window, stride, (padding[0], padding[1]), dilation)
+
+    return TensorExpression(compute, (call.args[0],))
+
+
 def _is_zero(expr: Any) -> bool:
     """Whether `expr` is a constant without dimensions that is 0."""
     return isinstance(expr, Constant) and not expr.ty.shape and not expr.value.numpy().any()
@@ -292,6 +308,7 @@ _AMENDMENTS: dict[str, Rule] = {
     "relax.not_equal": _equality(negated=True, plain=topi.not_equal),
     "relax.nn.layer_norm": _layer_norm,
     "relax.nn.group_norm": _group_norm,
+    "relax.nn.max_pool2d": _max_pool2d,
     "relax.subtract": _float_binary(_subtract),
     "relax.add": _unless_zero(topi.add),
     "relax.multiply": _unless_zero(topi.multiply),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from service.compiler.build import build_executable
 from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
 from service.compiler.passes import Pass, make_pass
+from service.compiler.provenance import Origin
 from service.compiler.report import Report
 from service.compiler.results import Result
 from service.compiler.snapshot import Snapshots
@@ -29,18 +30,20 @@ Emit = Callable[[JsonObject, tuple[bytes, ...]], None]
 class Pipeline:
     """Runs the steps of one Compilation and emits each when it is done.
 
-    `case` is given when the numbers are to be checked at every step.
+    `case` is given when the numbers are to be checked at every step; `origins` has the node of the model of each
+    variable of the imported module.
     """
 
     target: Any
     limits: Limits
     emit: Emit
     case: Case | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
     spent: Duration = field(default_factory=Duration)
     verifying: Duration = field(default_factory=Duration)
 
     def __post_init__(self) -> None:
-        self._snapshots = Snapshots(self.limits.ir_bytes)
+        self._snapshots = Snapshots(self.limits.ir_bytes, self.origins)
 
     def import_step(self, mod: IRModule, duration: Duration, notes: tuple[str, ...]) -> None:
         """Emits step 0, the module as it was imported. Raises IllFormedModule, OutputTooLarge."""

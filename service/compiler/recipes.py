@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from service.catalogue import Catalogue, RecipeInfo
 from service.compiler.passes import pass_info, pass_names
-from service.nouns import PassSpec
+from service.errors import JsonObject
 
 DEFAULT_RECIPE = "generic"
 
-PRESETS: dict[str, tuple[str, tuple[str, ...]]] = {
+# What each is for, and its entries, as `passes` of a request has them. A preset may name those before it.
+PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {
     "generic": (
         "TVM's generic road: lower every operator, then fuse by the patterns of the loops.",
         ("legalize_ops", "annotate_tir_op_pattern", "fold_constant", "fuse_ops", "fuse_tir"),
@@ -22,15 +23,12 @@ PRESETS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def load_catalogue() -> Catalogue:
-    """All passes and presets. Imports every pass; raises LookupError or KeyError where a file is not as it must be."""
+    """All passes and presets. Imports every pass; raises where a file or a preset is not as it must be."""
     passes = {name: pass_info(name) for name in pass_names()}
-    recipes = {}
-    for name, (doc, names) in PRESETS.items():
-        specs = tuple(
-            PassSpec(each, {option.name: option.default for option in passes[each].options}) for each in names
-        )
-        recipes[name] = RecipeInfo(name, doc, specs)
+    recipes: dict[str, RecipeInfo] = {}
     catalogue = Catalogue(passes, recipes, DEFAULT_RECIPE)
-    for recipe in recipes.values():
-        catalogue.check_order(recipe.passes)
+    for name, (doc, entries) in PRESETS.items():
+        if name in passes:
+            raise LookupError(f"the preset {name!r} has the name of a pass")
+        recipes[name] = RecipeInfo(name, doc, catalogue.expand(list(entries)))
     return catalogue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm.ir import Constant
 from tvm.script import ir, relax, tirx
 
 from service.compiler.functions import Described, describe, readable_back
+from service.compiler.provenance import Origin, Provenance
 from service.errors import JsonObject, OutputTooLarge
 from service.nouns import Figures
 
@@ -34,7 +36,12 @@ class Snapshots:
     Functions that a pass left as they were are described once.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, origins: Mapping[str, Origin] | None = None) -> None:
+        """`origins` has the node of the model of each variable that the importer made."""
+        nodes = list(dict.fromkeys((origins or {}).values()))
+        positions = {origin: position for position, origin in enumerate(nodes)}
+        self._provenance = Provenance({name: positions[origin] for name, origin in (origins or {}).items()})
+        self._origins: list[JsonObject] | None = [origin.to_json() for origin in nodes]
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._described: dict[Any, Described] = {}
@@ -52,7 +59,11 @@ class Snapshots:
             ops.update(entry["ops"])
         changes = _changes(before, {entry["name"]: entry for entry in entries})
         text = readable_back(mod.script(show_meta=False))
-        blob = json.dumps({"text": text, "functions": entries, "changes": changes}, ensure_ascii=False).encode()
+        document: JsonObject = {"text": text, "functions": self._provenance.follow(entries), "changes": changes}
+        if self._origins is not None:
+            # Once, with the first: the others refer to it.
+            document["origins"], self._origins = self._origins, None
+        blob = json.dumps(document, ensure_ascii=False).encode()
         self._account(len(blob), **where)
         figures = self._figures(entries, changes, {name: ops[name] - self._ops[name] for name in ops | self._ops})
         self._ops = ops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -12,6 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tvm import IRModule, relax, te, tirx
 from tvm.ir import Constant
 
+from service.compiler.checks import Check, assertion, first_failed
 from service.compiler.constants import relax_constant
 from service.compiler.site import Site, operator_name
 from service.compiler.symbolic_sizes import symbolic
@@ -65,9 +67,14 @@ class Translation:
         self.fixed: set[torch.fx.Node] = set()
         self.twins: dict[str, torch.fx.Node] = {}
         self.derived: dict[str, Any] = {}
+        # The node that is being converted, and of each variable of the function the node that it comes from.
+        self.current: torch.fx.Node | None = None
+        self.origins: dict[str, torch.fx.Node] = {}
         # The symbols that the sizes of the inputs define; None until all inputs are read.
         self.bound: set[str] | None = None
-        self.checks: list[tuple[Any, Site, str]] = []
+        self.checks: list[Check] = []
+        # What is checked already, so that an index that is used twice is looked at once.
+        self.checked: set[Any] = set()
 
     # Reading the graph
 
@@ -169,16 +176,22 @@ class Translation:
         return self.emit(relax.op.astype(expr, dtype_name(target)))
 
     def emit(self, expr: Any) -> Any:
-        """`expr` bound to a variable."""
-        return expr if isinstance(expr, relax.Var | Constant) else self.builder.emit(expr)
+        """`expr` bound to a variable, which has the name of the node that is being converted."""
+        if isinstance(expr, relax.Var | Constant):
+            return expr
+        if self.current is None:
+            return self.builder.emit(expr)
+        var = self.builder.emit(expr, name_hint=self.current.name)
+        self.origins[str(var.name)] = self.current
+        return var
 
     def te(self, compute: Callable[..., Any], *arguments: Any, name: str) -> Any:
         """A call of a new TensorIR function; `compute` gets TE tensors for the tensors among `arguments`."""
-        return self.builder.emit_te(compute, *arguments, primfunc_name_hint=name)
+        return self.emit(self.builder.call_te(compute, *arguments, primfunc_name_hint=name))
 
     def check(self, arguments: Arguments, condition: Any, message: str) -> None:
         """Makes a run fail with `message`, naming the operator, where `condition`, a bool () tensor, is False."""
-        self.checks.append((condition, Site.of(arguments.node), message))
+        self.checks.append(Check(condition, Site.of(arguments.node), message))
 
     def branch(self, reference: torch.fx.Node, operands: Sequence[Any], taken: Any) -> list[Any]:
         """The results of a subgraph; its checks count only where the () bool tensor `taken` is True."""
@@ -187,14 +200,15 @@ class Translation:
         for node, operand in zip(inputs, operands, strict=True):
             self.values[node] = self.values.get(operand) if isinstance(operand, torch.fx.Node) else operand
             node.meta.setdefault("val", operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand)
-        before = len(self.checks)
+        before, checked = len(self.checks), set(self.checked)
         for node in module.graph.nodes:
             if node.op == "call_function":
                 self.values[node] = self._convert(node)
+        self.checked = checked
         skipped = self.emit(relax.op.logical_not(taken))
-        for index in range(before, len(self.checks)):
-            condition, site, message = self.checks[index]
-            self.checks[index] = (self.emit(relax.op.logical_or(condition, skipped)), site, message)
+        for index, check in enumerate(self.checks[before:], before):
+            condition = self.emit(relax.op.logical_or(check.condition, skipped))
+            self.checks[index] = replace(check, condition=condition)
         return [self.tensor(node) for node in module.graph.output_node().args[0]]
 
     # Walking
@@ -210,15 +224,22 @@ class Translation:
                         self.values[node] = self._convert(node)
                 outputs = [self.values[node] for node in self._output_nodes()]
                 result = self.builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
-                conditions = [self.builder.emit_output(condition) for condition, _, _ in self.checks]
-            for condition, (_, site, message) in zip(conditions, self.checks, strict=True):
-                self.builder.emit(relax.op.assert_op(condition, format=f"{site}: {message}"))
+                verdict = self._verdict()
+            if verdict:
+                self.builder.emit(assertion(self.checks, *verdict))
             self.builder.emit_func_output(result)
         module = self.builder.get()
         if self.checks:
             main = module["main"]
             module["main"] = relax.Function(main.params, main.body, main.ret_ty, False, main.attrs)
         return module
+
+    def _verdict(self) -> list[Any]:
+        """Whether all checks hold and the number of the first that does not; nothing where there is no check."""
+        if not self.checks:
+            return []
+        parts = first_failed(self.builder, [check.condition for check in self.checks])
+        return [self.builder.emit_output(part) for part in parts]
 
     def _parameters(self) -> list[Any]:
         user_inputs = []
@@ -291,12 +312,15 @@ class Translation:
         if twin is not None:
             return self.values[twin]
         site = Site.of(node)
+        outer, self.current = self.current, node
         try:
             converted = self.converters[site.operator](self, Arguments(node))
         except ImportFailed as problem:
             raise ImportFailed(
                 f"{site}: {problem.detail}", **{**problem.extensions, "operator": site.operator}
             ) from None
+        finally:
+            self.current = outer
         _hold_against(value, converted, self, site)
         return converted
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from service.compiler.importers import ImportedModel, Reference
-from service.compiler.tolerance import compare, tolerance_of
-from service.errors import ExecutionFailed, JsonObject, Problem, VerificationFailed
+from service.compiler.tolerance import compare, settled, tolerance_of
+from service.errors import ExecutionFailed, JsonObject, Problem, RequestProblem, ServerProblem, VerificationFailed
 from service.nouns import TensorSpec
 from service.runtime.session import Array, Session
 from service.runtime.tvm_errors import readable_message
@@ -23,13 +24,17 @@ _LARGE = 1e4
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs, and what PyTorch eager makes of them; `wide` with float64 in place of float32, where that is known."""
+    """Inputs, and what PyTorch eager makes of them; `wide` with float64 in place of narrower floats, where known.
+
+    `opinions` asks for what else PyTorch gives: see `Reference.second_opinions`.
+    """
 
     name: str
     inputs: list[Array]
     expected: list[Array]
     wide: list[Array] | None = None
     special: bool = False
+    opinions: Callable[[], list[list[Array]]] = list
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,9 @@ def example_case(model: ImportedModel) -> Case:
         raise ExecutionFailed(
             f"PyTorch could not run the model on its example inputs: {readable_message(error)} Send other `inputs`."
         ) from error
-    return Case("example", model.example_inputs, expected, model.reference.run_wide(model.example_inputs))
+    inputs, reference = model.example_inputs, model.reference
+    wide = reference.run_wide(inputs)
+    return Case("example", inputs, expected, wide, opinions=lambda: reference.second_opinions(inputs, special=False))
 
 
 def make_cases(model: ImportedModel) -> Cases:
@@ -78,7 +85,8 @@ def make_cases(model: ImportedModel) -> Cases:
 def _eager_case(name: str, reference: Reference, inputs: list[Array], special: bool = False) -> Case | None:
     """None when eager refuses these inputs, as a model that checks its inputs may: they prove nothing then."""
     try:
-        return Case(name, inputs, reference.run(inputs), reference.run_wide(inputs), special)
+        expected, wide = reference.run(inputs), reference.run_wide(inputs)
+        return Case(name, inputs, expected, wide, special, lambda: reference.second_opinions(inputs, special))
     except Exception:  # noqa: BLE001 - any refusal of drawn inputs means the same here
         return None
 
@@ -154,14 +162,19 @@ def _extremes(generator: np.random.Generator, value: Array) -> Array:
 def verify(session: Session, cases: Cases, outputs: tuple[TensorSpec, ...], special_values: str = "fail") -> JsonObject:
     """The Verification of a loaded library as JSON.
 
-    What differs only on special values fails it, too, unless `special_values` is ``report``.
+    What differs only on special values fails it, too, unless `special_values` is ``report``. An element may be another
+    answer of PyTorch's (see `Reference.second_opinions`): it is not defined then, and the notes say so.
     Raises VerificationFailed, ExecutionFailed.
     """
     plain: dict[str, JsonObject] = {}
     special: dict[str, JsonObject] = {}
+    notes = list(cases.notes)
     for case in cases.cases:
         worst = special if case.special else plain
         for spec, report in zip(outputs, _reports(session, case, cases.depth, outputs), strict=True):
+            undefined = report.pop("undefined", 0)
+            if undefined:
+                notes.append(_undefined(undefined, spec.name, case.name))
             entry = {"name": spec.name, **report, "case": case.name}
             if spec.name not in worst or _badness(entry) > _badness(worst[spec.name]):
                 worst[spec.name] = entry
@@ -173,12 +186,19 @@ def verify(session: Session, cases: Cases, outputs: tuple[TensorSpec, ...], spec
         "special_values": {"passed": not differing, "outputs": differing},
         "depth": cases.depth,
         "tolerances": {spec.dtype: tolerance_of(spec.dtype, cases.depth).to_json() for spec in outputs},
-        "notes": list(cases.notes),
+        "notes": notes,
     }
     failed = [report for report in _public(plain) if not report["passed"]]
     if failed or (differing and special_values != "report"):
         raise _failure(failed or differing, special=not failed, outputs=_public(plain), differing=differing)
     return result
+
+
+def _undefined(count: int, output: str, case: str) -> str:
+    return (
+        f"PyTorch does not define {count} elements of {output!r} on the inputs {case!r}: they name one of several equal "
+        "elements, or its operators and its own decompositions of them disagree. The library gives one of the answers."
+    )
 
 
 def _public(reports: dict[str, JsonObject]) -> list[JsonObject]:
@@ -201,17 +221,27 @@ def _failure(
 def _reports(session: Session, case: Case, depth: int, outputs: tuple[TensorSpec, ...]) -> list[JsonObject]:
     try:
         actual = session.run(case.inputs)
+    except ServerProblem:
+        raise
     except Problem as problem:
-        if not case.special and case.name == "example":
-            raise
         reason = f"the library fails where PyTorch does not: {problem.detail}"
         return [{"passed": False, "reason": reason, "excess": math.inf} for _ in outputs]
     if len(actual) != len(case.expected) or len(actual) != len(outputs):
         raise VerificationFailed(f"The library gives {len(actual)} outputs, PyTorch {len(case.expected)}.", outputs=[])
     wide: list[Any] = list(case.wide) if case.wide is not None else [None] * len(actual)
     scale = _largest_input(case.inputs)
-    triples = zip(actual, case.expected, wide, strict=True)
-    return [compare(*each, depth=depth, input_scale=scale) for each in triples]
+    triples = list(zip(actual, case.expected, wide, strict=True))
+    reports = [compare(*each, depth=depth, input_scale=scale) for each in triples]
+    if all(report["passed"] for report in reports):
+        return reports
+    opinions = [opinion for opinion in case.opinions() if len(opinion) == len(actual)]
+    for index, (mine, theirs, wider) in enumerate(triples):
+        if reports[index]["passed"] or mine.dtype != theirs.dtype:
+            continue
+        merged, count = settled(mine, theirs, [opinion[index] for opinion in opinions], depth)
+        again = compare(mine, merged, wider, depth=depth, input_scale=scale)
+        reports[index] = again | {"undefined": count} if again["passed"] else reports[index]
+    return reports
 
 
 def _largest_input(inputs: list[Array]) -> float:
@@ -229,7 +259,10 @@ def largest_error(session: Session, case: Case) -> float | None:
 
     Raises ExecutionFailed.
     """
-    actual = session.run(case.inputs)
+    try:
+        actual = session.run(case.inputs)
+    except RequestProblem as problem:
+        raise ExecutionFailed(problem.detail, **problem.extensions) from problem
     reports = [compare(mine, theirs) for mine, theirs in zip(actual, case.expected, strict=False)]
     errors = [report["max_abs_error"] for report in reports]
     if len(actual) != len(case.expected) or None in errors:

@@ -10,11 +10,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from service.errors import ExecutionFailed
+from service.errors import CheckFailed, ExecutionFailed, IndexOutOfRange, Problem
 from service.runtime.tvm_errors import readable_message
 
 ALIGNMENT = 64
 ENTRY = "main"
+# How a library's assertion begins, before the number of the check that failed; the lines after it are the checks.
+FAILED_CHECK = "failed check"
+OUTSIDE_RANGE = "an index is outside its range"
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,18 +50,27 @@ class Session:
         """The outputs for `inputs`, which stand in the Signature's order with its shapes and dtypes.
 
         Inputs may have any strides and alignment; they are copied. Outputs are fresh arrays, tuples flattened.
-        Raises ExecutionFailed when an input does not fit or a kernel fails.
+        Raises ExecutionFailed when an input does not fit or a kernel fails, IndexOutOfRange and CheckFailed where the
+        values of the inputs are not such that the model takes them.
         """
         try:
             arguments = [_tensor(value) for value in inputs]
             return list(_flatten(self._entry(*arguments)))
         except AssertionError as error:
-            # A check that was compiled into the library: an index outside its range, or the model's own assertion.
-            message = readable_message(error)
-            operator = message.partition(":")[0].partition(" ")[0]
-            raise ExecutionFailed(f"The model refuses these inputs: {message}.", operator=operator) from error
+            raise _refusal(str(error)) from error
         except Exception as error:
             raise ExecutionFailed(f"The model could not be run: {readable_message(error)}") from error
+
+
+def _refusal(text: str) -> Problem:
+    """The Problem of a check that was compiled into the library, from the text of its assertion."""
+    first, *checks = text.split("\n")
+    number = first.removeprefix(FAILED_CHECK).strip()
+    known = number.isdecimal() and int(number) < len(checks)
+    message = checks[int(number)] if known else readable_message(AssertionError(text))
+    problem = IndexOutOfRange if OUTSIDE_RANGE in message else CheckFailed
+    operator = message.partition(":")[0].partition(" ")[0]
+    return problem(f"The model refuses these inputs: {message}.", operator=operator)
 
 
 def aligned_copy(value: Array) -> Array:

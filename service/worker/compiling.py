@@ -29,6 +29,7 @@ def announcement() -> JsonObject:
     # Imported here, once: a worker would pay for it each time, and its sandbox does not let it read our folder.
     for model_format in ModelFormat:
         find_importer(model_format)
+    find_importer(ModelFormat.FX, "course")
     corrections.converters()
     corrections.decompositions()
     corrections.kept()

@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
-from tvm import relax, tirx
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
+from service.compiler.corrections.creation import broadcast_to
 from service.compiler.corrections.reductions import all_true
 from service.compiler.extrema import is_float, maximum, minimum
 from service.compiler.pointwise import dtype_of, extern, pointwise
 from service.compiler.promotion import common_dtype, narrowed, value_of
 from service.compiler.translation import Arguments, Converter, Translation
-from service.errors import ImportFailed
 
 Scalar = Callable[..., Any]
 
@@ -216,34 +218,63 @@ def _power(t: Translation, a: Arguments) -> Any:
     left, right = t.tensor(base, dtype), t.tensor(a.exponent, dtype)
     if dtype.is_floating_point:
         return narrowed(t, a, pointwise(t, tirx.pow, left, right, name="power"), dtype)
-    _refuse_large_exponents(base, a.exponent, dtype)
-    return narrowed(t, a, pointwise(t, _integer_power, left, right, name="power"), dtype)
-
-
-def _refuse_large_exponents(base: Any, exponent: Any, dtype: torch.dtype) -> None:
-    """`_integer_power` looks at six bits of the exponent. Raises ImportFailed where more could matter.
-
-    Modulo 2**bits an even base gives 0 from the exponent 64 on, and an odd one repeats with period 2**(bits - 2).
-    """
-    small = not isinstance(exponent, torch.fx.Node) and abs(exponent) < 64
+    small = not isinstance(a.exponent, torch.fx.Node) and abs(a.exponent) < 64
     even = isinstance(base, int) and base % 2 == 0
-    if not small and not even and dtype.itemsize > 1:
-        raise ImportFailed(
-            f"a power of {str(dtype).removeprefix('torch.')} whose exponent is a tensor is not computed; "
-            "make the base a float, or the exponent a number"
-        )
+    # Modulo 2**bits an even base gives 0 from the exponent 64 on, and an odd one repeats with period 2**(bits - 2).
+    if small or even or dtype.itemsize == 1:
+        return narrowed(t, a, pointwise(t, _integer_power, left, right, name="power"), dtype)
+    like = a.result
+    operands = [broadcast_to(t, each, like) for each in (left, right)]
+    return narrowed(t, a, t.te(_power_by_squaring, *operands, name="power"), dtype)
+
+
+def _power_by_squaring(base: Any, exponent: Any) -> Any:
+    """Whole powers of integers, over all bits of the exponents."""
+    dtype = str(base.dtype)
+    bits = int(dtype.lstrip("uint"))
+
+    def kernel(ins: Any, outs: Any) -> Any:
+        ib = IRBuilder()
+        with ib, T.seq_scope():
+            x, y, out = (T.buffer_proxy(each) for each in (*ins, outs[0]))
+            state = T.buffer_proxy(T.alloc_buffer((2,), dtype, scope="local"))
+            size: Any = tirx.const(1, "int64")
+            for each in ins[0].shape:
+                size = size * each
+            with T.serial(0, size) as i:
+                one, zero = tirx.const(1, dtype), tirx.const(0, dtype)
+                out[i] = one
+                state[0] = x[i]
+                state[1] = y[i]
+                with T.serial(0, bits):
+                    odd = tirx.bitwise_and(state[1], one) != zero
+                    out[i] = tirx.Select(odd, out[i] * state[0], out[i])
+                    state[0] = state[0] * state[0]
+                    state[1] = tirx.shift_right(state[1], one)
+                if _signed(x[i]):
+                    out[i] = tirx.Select(y[i] < zero, _inverse_power(x[i], y[i]), out[i])
+        return ib.get()
+
+    return te.extern([base.shape], [base, exponent], kernel, dtype=[dtype], name="power")
 
 
 def _power_of_number(t: Translation, a: Arguments, dtype: torch.dtype) -> Any:
-    """Small whole powers and roots, which eager computes so, too."""
+    """Small whole powers and roots, which eager computes so, too; roots not of float16."""
     x = t.tensor(a.self, dtype)
-    if a.exponent == 2:
-        return narrowed(t, a, relax.op.multiply(x, x), dtype)
-    if a.exponent == 3:
-        return narrowed(t, a, relax.op.multiply(t.emit(relax.op.multiply(x, x)), x), dtype)
-    if a.exponent == 0.5 and dtype.is_floating_point and dtype == a.result.dtype:
-        return narrowed(t, a, relax.op.sqrt(x), dtype)
-    return None
+    if a.exponent in (2, 3):
+        square = t.emit(relax.op.multiply(x, x))
+        return narrowed(t, a, square if a.exponent == 2 else relax.op.multiply(square, x), dtype)
+    if not dtype.is_floating_point:
+        return None
+    one = t.tensor(1.0, dtype)
+    if a.exponent == -2:
+        return narrowed(t, a, relax.op.divide(one, t.emit(relax.op.multiply(x, x))), dtype)
+    if a.result.dtype is torch.float16 or a.exponent not in (0.5, -0.5, -1):
+        return None
+    if a.exponent == -1:
+        return narrowed(t, a, relax.op.divide(one, x), dtype)
+    root = t.emit(relax.op.sqrt(x))
+    return narrowed(t, a, root if a.exponent == 0.5 else relax.op.divide(one, root), dtype)
 
 
 def _integer_power(x: Any, y: Any) -> Any:
@@ -256,12 +287,14 @@ def _integer_power(x: Any, y: Any) -> Any:
         rest = tirx.truncdiv(rest, two)
     is_even = tirx.truncmod(x, two) == zero
     result = tirx.Select(tirx.And(rest != zero, is_even), zero, result)
-    if not _signed(x):
-        return result
-    minus_one = _number(-1, x)
+    return tirx.Select(y < zero, _inverse_power(x, y), result) if _signed(x) else result
+
+
+def _inverse_power(x: Any, y: Any) -> Any:
+    """1, -1 or 0: of an integer to a negative power, as eager."""
+    one, zero, two, minus_one = (_number(value, x) for value in (1, 0, 2, -1))
     of_minus_one = tirx.Select(tirx.truncmod(y, two) != zero, minus_one, one)
-    inverse = tirx.Select(x == one, one, tirx.Select(x == minus_one, of_minus_one, zero))
-    return tirx.Select(y < zero, inverse, result)
+    return tirx.Select(x == one, one, tirx.Select(x == minus_one, of_minus_one, zero))
 
 
 def _logical(operator: Any) -> Converter:

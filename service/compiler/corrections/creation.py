@@ -1,12 +1,13 @@
 """Tensors from nothing, copies and conversions of dtype.
 
 TVM's importer makes `arange` and `full` of the wrong dtype where a number has another one, and casts to bool by
-truncation, so that 0.5 is False. What depends on constants alone is folded by PyTorch before it gets here; these are
-for sizes that are symbols.
+truncation, so that 0.5 is False; its `full` cannot be lowered for NaN and infinity. What depends on constants alone is
+folded by PyTorch before it gets here; these are for sizes that are symbols.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -26,17 +27,21 @@ def full_of_size(t: Translation, size: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def _full(t: Translation, dims: list[Any], value: Any, dtype: torch.dtype) -> Any:
-    return t.emit(relax.op.full(relax.ShapeExpr(dims), t.tensor(value, dtype), dtype_name(dtype)))
+def full(t: Translation, dims: list[Any], value: Any, dtype: torch.dtype) -> Any:
+    """A tensor that is `value`, a node or a number, everywhere. `relax.full` cannot be lowered for NaN and infinity."""
+    shape = relax.ShapeExpr(dims)
+    if isinstance(value, float) and not math.isfinite(value):
+        return t.emit(relax.op.broadcast_to(t.tensor(value, dtype), shape))
+    return t.emit(relax.op.full(shape, t.tensor(value, dtype), dtype_name(dtype)))
 
 
 def _like(value: Any) -> Converter:
-    return lambda t, a: _full(t, t.dims(a.result), value, a.result.dtype)
+    return lambda t, a: full(t, t.dims(a.result), value, a.result.dtype)
 
 
 def _filled(t: Translation, a: Arguments) -> Any:
     value = a.values.get("fill_value", a.values.get("value"))
-    return _full(t, t.dims(a.result), value, a.result.dtype)
+    return full(t, t.dims(a.result), value, a.result.dtype)
 
 
 def _scalar_tensor(t: Translation, a: Arguments) -> Any:

@@ -12,14 +12,14 @@ import torch
 from tvm import relax
 
 from service.compiler.promotion import narrowed, widened
-from service.compiler.translation import Arguments, Converter, Translation
+from service.compiler.translation import Arguments, Converter, Translation, dtype_name
 
 
 def _product(t: Translation, left: Any, right: Any, value: Any, dtype: torch.dtype) -> Any:
     """left @ right of two nodes in `dtype`; the inner dimension may be empty."""
     inner = left.meta["val"].shape[-1]
     if isinstance(inner, int) and inner == 0:
-        return t.emit(relax.op.zeros(t.shape(value), str(dtype).removeprefix("torch.")))
+        return t.emit(relax.op.zeros(t.shape(value), dtype_name(dtype)))
     return t.emit(relax.op.matmul(t.tensor(left, dtype), t.tensor(right, dtype)))
 
 
@@ -45,8 +45,11 @@ def _scaled_sum(t: Translation, a: Arguments, left: Any, right: Any) -> Any:
 
 def _linear(t: Translation, a: Arguments) -> Any:
     dtype = widened(a.result.dtype)
-    weight = t.emit(relax.op.permute_dims(t.tensor(a.weight, dtype), [1, 0]))
-    product = t.emit(relax.op.matmul(t.tensor(a.input, dtype), weight))
+    if a.weight.meta["val"].shape[-1] == 0:
+        product = t.emit(relax.op.zeros(t.shape(a.result), dtype_name(dtype)))
+    else:
+        weight = t.emit(relax.op.permute_dims(t.tensor(a.weight, dtype), [1, 0]))
+        product = t.emit(relax.op.matmul(t.tensor(a.input, dtype), weight))
     if a.bias is not None:
         product = t.emit(relax.op.add(product, t.tensor(a.bias, dtype)))
     return narrowed(t, a, product, dtype)

@@ -5,6 +5,7 @@ TVM's cumsum and cumprod keep the dtype of small integers; its sort calls a C++ 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -247,4 +248,79 @@ CONVERTERS: dict[str, Converter] = {
     "aten.argsort.default": _argsort,
     "aten.argsort.stable": _argsort,
     "aten.topk.default": _topk,
+}
+
+
+def _picked(values: torch.Tensor, indices: torch.Tensor, dim: int, keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """A slice of one element along `dim` of both, without that dimension unless it is kept."""
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def _kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, indices = torch.sort(x, stable=True, dim=dim)
+    return _picked(values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1), dim, keepdim)
+
+
+def _median_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lower of two medians; NaN and the place of the first where there is one."""
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    value, index = _kth_value(x, (x.shape[dim] + 1) // 2, dim, keepdim=True)
+    if x.is_floating_point():
+        nan = torch.isnan(x)
+        some = nan.any(dim, keepdim=True)
+        index = torch.where(some, nan.to(torch.int32).argmax(dim, keepdim=True), index)
+        value = torch.where(some, torch.full_like(value, math.nan), value)
+    return _picked(value, index, dim, keepdim)
+
+
+def _median_of_numbers(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_median_along`, of what is not NaN."""
+    if x.ndim == 0 or not x.is_floating_point():
+        return _median_along(x, dim, keepdim)
+    values, indices = torch.sort(x, stable=True, dim=dim)
+    count = (~torch.isnan(x)).sum(dim, keepdim=True)
+    middle = ((count - 1) // 2).clamp(min=0)
+    return _picked(values.gather(dim, middle), indices.gather(dim, middle), dim, keepdim)
+
+
+def _whole(along: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: along(x.reshape(-1), 0)[0]
+
+
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "aten.kthvalue.default": _kth_value,
+    "aten.median.dim": _median_along,
+    "aten.median.default": _whole(_median_along),
+    "aten.nanmedian.dim": _median_of_numbers,
+    "aten.nanmedian.default": _whole(_median_of_numbers),
+}
+
+
+def _largest(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, indices = torch.sort(x, stable=True, dim=dim, descending=largest)
+    return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
+
+
+def _sorted(
+    x: torch.Tensor, dim: int = -1, descending: bool = False, **_: bool | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    values, indices = torch.sort(x, stable=True, dim=dim, descending=descending)
+    return values, indices
+
+
+# PyTorch leaves open which of equal elements these name; in this way it is the first, as in the compiled library.
+FIRST_OF_EQUALS: dict[str, Callable[..., Any]] = DECOMPOSITIONS | {
+    "aten.topk.default": _largest,
+    **{f"aten.sort.{overload}": _sorted for overload in ("default", "stable")},
+    **{
+        f"aten.argsort.{overload}": lambda x, *args, **options: _sorted(x, *args, **options)[1]
+        for overload in ("default", "stable")
+    },
 }

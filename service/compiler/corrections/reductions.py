@@ -33,19 +33,25 @@ def axes_of(rank: int, dims: Any) -> list[int]:
 
 
 def reduced(
-    t: Translation, x: Any, axes: list[int], keep: bool, fold: Callable[..., Any], name: str, term: Any = None
+    t: Translation,
+    x: Any,
+    axes: list[int],
+    keep: bool,
+    fold: Callable[..., Any],
+    name: str,
+    term: Any = None,
+    of_nothing: Any = None,
 ) -> Any:
     """`fold`, such as te.sum, over `axes` of the tensor `x`, whose elements go through `term` first.
 
-    Raises ImportFailed for anything but a plain sum over an axis of size 0: TensorIR initialises a reduction inside its
-    loops, so that with no iteration the result would be left unwritten.
+    `of_nothing` is the result over an axis of size 0, in the dtype of `x`: TensorIR initialises a reduction inside its
+    loops, so that with no iteration it would be left unwritten. Raises ImportFailed where it is None.
     """
     sizes = list(x.ty.shape)
     if any(isinstance(sizes[axis], int | tirx.IntImm) and int(sizes[axis]) == 0 for axis in axes):
-        if fold is not te.sum or term is not None:
-            raise ImportFailed("a reduction over an axis of size 0 is not compiled")
-        kept = [1 if axis in axes else size for axis, size in enumerate(sizes) if keep or axis not in axes]
-        return t.emit(relax.op.zeros(relax.ShapeExpr(kept), str(x.ty.dtype)))
+        if of_nothing is None:
+            raise ImportFailed("a reduction over an axis of size 0 is not compiled", step=0)
+        return _filled(t, x, axes, keep, of_nothing)
 
     def compute(source: Any) -> Any:
         reduce_axes = {axis: te.reduce_axis((0, source.shape[axis]), name=f"k{axis}") for axis in axes}
@@ -69,6 +75,13 @@ def reduced(
     return t.te(compute, x, name=name)
 
 
+def _filled(t: Translation, x: Any, axes: list[int], keep: bool, value: Any) -> Any:
+    """A result of `reduced` that is `value` everywhere."""
+    kept = [1 if axis in axes else size for axis, size in enumerate(x.ty.shape) if keep or axis not in axes]
+    dtype: torch.dtype = getattr(torch, str(x.ty.dtype))
+    return t.emit(relax.op.full(relax.ShapeExpr(kept), t.tensor(value, dtype), str(x.ty.dtype)))
+
+
 def _terms(value: Any, axes: list[int]) -> int | None:
     sizes = [value.shape[axis] for axis in axes]
     return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
@@ -88,6 +101,8 @@ def sum_over(
     dtype = _accumulator(target, _terms(value, axes))
     if not axes:
         return t.cast(x, source, target)
+    if _terms(value, axes) == 0:
+        return t.cast(_filled(t, x, axes, keep, 0), source, target)
     if dtype is torch.float32:
         total = t.emit(relax.op.sum(t.cast(x, source, dtype), axes, keep))
         return t.cast(total, dtype, target)
@@ -184,7 +199,7 @@ def _product(t: Translation, a: Arguments) -> Any:
         return _truth(t, t.tensor(a.self, torch.bool), axes, keep, every=True)
     dtype = _accumulator(target, _terms(value, axes))
     fold = te.comm_reducer(lambda x, y: x * y, lambda name: tirx.const(1, name), name="product")
-    return narrowed(t, a, reduced(t, t.tensor(a.self, dtype), axes, keep, fold, "prod"), dtype)
+    return narrowed(t, a, reduced(t, t.tensor(a.self, dtype), axes, keep, fold, "prod", of_nothing=1), dtype)
 
 
 def _lowest(dtype: str) -> Any:
@@ -305,7 +320,7 @@ def _with_indices(largest: bool) -> Converter:
 def _truth(t: Translation, x: Any, axes: list[int], keep: bool, every: bool) -> Any:
     join = (lambda x, y: tirx.And(x, y)) if every else (lambda x, y: tirx.Or(x, y))  # noqa: PLW0108 - needs its code
     fold = te.comm_reducer(join, lambda name: tirx.const(every, "bool"), name="truth")
-    return reduced(t, x, axes, keep, fold, "all" if every else "any")
+    return reduced(t, x, axes, keep, fold, "all" if every else "any", of_nothing=every)
 
 
 def all_true(t: Translation, x: Any) -> Any:

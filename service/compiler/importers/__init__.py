@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tvm import IRModule
 
+from service.compiler.provenance import Origin
 from service.nouns import CompileJob, ModelFormat, Signature
 from service.runtime.session import Array
 
@@ -19,7 +21,14 @@ class Reference(Protocol):
         """The outputs in the Signature's order. `inputs` are not changed. Raises what the model raises."""
 
     def run_wide(self, inputs: list[Array]) -> list[Array] | None:
-        """As `run`, with float64 in place of float32: what rounding hides. None where that cannot be done."""
+        """As `run`, with float64 in place of narrower floats: what rounding hides. None where that cannot be done."""
+
+    def second_opinions(self, inputs: list[Array], special: bool) -> list[list[Array]]:
+        """What else PyTorch gives, which then does not define the answer; empty where that cannot be done.
+
+        With the first of equal elements where it leaves open which one is named. On `special` inputs also by its own
+        decompositions into simpler operators. Both in the model's dtypes and in float64.
+        """
 
     def resized(self, inputs: list[Array], choice: int = 0) -> list[tuple[int, ...]] | None:
         """The shapes of `inputs` with every symbol one other size that the model allows; None if it has no symbol.
@@ -36,13 +45,14 @@ class Reference(Protocol):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A Model in Relax, with what it takes to run and to check it."""
+    """A Model in Relax, with what it takes to run and to check it; `origins` has the node of each variable."""
 
     module: IRModule
     signature: Signature
     example_inputs: list[Array]
     reference: Reference
     notes: tuple[str, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
 
 class Importer(Protocol):
@@ -61,8 +71,9 @@ class Importer(Protocol):
         """
 
 
-def find_importer(model_format: ModelFormat) -> Importer:
-    """The importer of a format: the file of its name in this folder."""
-    module: Any = importlib.import_module(f"{__name__}.{model_format.value}")
+def find_importer(model_format: ModelFormat, translator: str = "relaxd") -> Importer:
+    """The importer of a format: the file of its name in this folder; for another translator the file of its name."""
+    name = model_format.value if translator == "relaxd" else translator
+    module: Any = importlib.import_module(f"{__name__}.{name}")
     importer: Importer = module
     return importer

@@ -21,7 +21,7 @@ from service.compiler.importers.layers import LayerBuilder
 from service.compiler.importers.program import import_program
 from service.compiler.importers.tracing import export_module
 from service.compiler.readers.archive import ArchiveLimits
-from service.compiler.readers.fx import FxFile, read_fx
+from service.compiler.readers.fx import read_fx
 from service.compiler.readers.fx_code import (
     Attribute,
     Const,
@@ -34,6 +34,7 @@ from service.compiler.readers.fx_code import (
     Ref,
 )
 from service.compiler.readers.fx_names import CONSTANTS, FUNCTIONS
+from service.compiler.readers.operator_uses import Use, refusal
 from service.errors import DamagedModel, ImportFailed
 from service.nouns import CompileJob
 
@@ -49,7 +50,8 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     """Implements `Importer.load_program`."""
     file = read_fx(Path(job.model_path), ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
     with boundary(DamagedModel, "The FX graph module cannot be rebuilt", job.limits):
-        module = Rebuilt(file)
+        module = Rebuilt(file.program)
+        LayerBuilder(file.storages, named_value, Rebuilt.called).fill(module, file.root)
     parameters = [Parameter(name, optional=optional) for name, optional, _ in file.program.inputs]
     arguments = declared_arguments(job, parameters)
     module.accept(list(arguments.tensors))
@@ -59,7 +61,7 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
 def named_value(name: str) -> Any:
     """The function or constant of the allowlist with that full name. Raises ImportFailed when PyTorch has none."""
     if name not in FUNCTIONS and name not in CONSTANTS:
-        raise ImportFailed(f"The model uses {name}, which relaxd does not take.", step=0, operators=[name])
+        raise refusal([Use(name)])
     first, *rest = name.split(".")
     try:
         return functools.reduce(getattr, rest, _MODULES[first])
@@ -68,15 +70,21 @@ def named_value(name: str) -> Any:
 
 
 class Rebuilt(nn.Module):  # type: ignore[misc]  # torch is not followed by mypy
-    """The graph module's layers and weights, and a forward that follows its steps."""
+    """A forward that follows the steps of a graph module, whose layers and weights it is given afterwards."""
 
     forward: Callable[..., Any]
 
-    def __init__(self, file: FxFile) -> None:
+    def __init__(self, program: FxProgram) -> None:
         super().__init__()
-        self._program = file.program
-        LayerBuilder(file.storages, named_value).fill(self, file.root)
+        self._program = program
         self._step = 0
+
+    @classmethod
+    def called(cls, program: FxProgram) -> Rebuilt:
+        """One that another calls: it takes its inputs by position or by name."""
+        module = cls(program)
+        module.accept([name for name, _, _ in program.inputs])
+        return module
 
     def accept(self, given: list[str]) -> None:
         """Makes the forward take the inputs of these names; the others keep their defaults."""

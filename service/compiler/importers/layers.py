@@ -10,6 +10,7 @@ from torch import nn
 
 from service.compiler.importers.stored_tensors import tensor_of
 from service.compiler.readers.fx import Layer, NamedValue
+from service.compiler.readers.fx_code import FxProgram
 from service.compiler.readers.fx_names import LAYERS
 from service.compiler.readers.torch_file import StoredTensor
 from service.errors import ImportFailed
@@ -18,9 +19,16 @@ from service.errors import ImportFailed
 class LayerBuilder:
     """Builds the layers of one file. Tensors and layers that are used twice are made once."""
 
-    def __init__(self, storages: Mapping[str, bytes], named_value: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        storages: Mapping[str, bytes],
+        named_value: Callable[[str], Any],
+        graph: Callable[[FxProgram], nn.Module] | None = None,
+    ) -> None:
+        """`graph` makes an empty module that follows a program, for graph modules inside of another."""
         self._storages = storages
         self._named_value = named_value
+        self._graph = graph or (lambda program: nn.Module())
         self._memory: dict[str, torch.Tensor] = {}
         self._tensors: dict[int, torch.Tensor] = {}
         self._layers: dict[int, nn.Module] = {}
@@ -51,6 +59,8 @@ class LayerBuilder:
             cls = _class(layer.kind)
             module: nn.Module = cls.__new__(cls)
             nn.Module.__init__(module)
+            if layer.program is not None:
+                module = self._graph(layer.program)
             self._layers[id(layer)] = module
             self.fill(module, layer)
         return self._layers[id(layer)]

@@ -19,7 +19,8 @@ from service.compiler.eager import EagerReference, user_input_specs
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
 from service.compiler.importers.example_inputs import read_inputs_file, reconcile_declared
-from service.compiler.readers.operator_uses import Use, unsupported_list
+from service.compiler.provenance import Origin
+from service.compiler.readers.operator_uses import Use, refusal
 from service.compiler.site import Site, operator_name
 from service.compiler.translation import Translation, is_foldable
 from service.errors import ImportFailed
@@ -41,16 +42,27 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
     specs = user_input_specs(program)
     signature = reconcile_declared(_signature(program, specs), job.inputs)
     reference = EagerReference(program)
-    if job.inputs_path is not None:
-        examples = read_inputs_file(job.inputs_path, signature)
-    else:
-        examples = reference.example_inputs() or _random_inputs(signature)
+    examples = example_inputs(reference, signature, job)
     with boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
         notes = _drop_constants(decomposed)
         _refuse_operators(decomposed)
         _refuse_empty(decomposed)
-        module = Translation(decomposed, corrections.converters()).run()
-    return ImportedModel(module, signature, examples, reference, notes)
+        translation = Translation(decomposed, corrections.converters())
+        module = translation.run()
+    origins = {name: _origin(node) for name, node in translation.origins.items()}
+    return ImportedModel(module, signature, examples, reference, notes, origins)
+
+
+def example_inputs(reference: EagerReference, signature: Signature, job: CompileJob) -> list[Array]:
+    """Those of the request, or of the file, or random ones. Raises InvalidInputsFile, SignatureMismatch."""
+    if job.inputs_path is not None:
+        return read_inputs_file(job.inputs_path, signature)
+    return reference.example_inputs() or _random_inputs(signature)
+
+
+def _origin(node: torch.fx.Node) -> Origin:
+    site = Site.of(node)
+    return Origin(node.name, site.operator, site.module, site.source)
 
 
 def decompose(program: torch.export.ExportedProgram, job: CompileJob) -> torch.export.ExportedProgram:
@@ -204,7 +216,7 @@ def _refuse_operators(program: torch.export.ExportedProgram) -> None:
         )
     unknown = [Site.of(node) for node in _converted(program, nodes) if not _is_supported(node)]
     if unknown:
-        raise ImportFailed(_unsupported_sentence(unknown), step=0, **_unsupported(unknown))
+        raise _unsupported(unknown)
 
 
 def _converted(program: torch.export.ExportedProgram, nodes: list[torch.fx.Node]) -> list[torch.fx.Node]:
@@ -233,18 +245,12 @@ def _is_supported(node: torch.fx.Node) -> bool:
     return on_sizes or operator_name(node.target) in corrections.converters()
 
 
-def _unsupported(sites: list[Site]) -> dict[str, Any]:
-    """Every unsupported operator with its count and its places, for the Problem."""
-    counted = unsupported_list(Use(site.operator, site.module, site.source) for site in sites)
-    for entry in counted:
+def _unsupported(sites: list[Site]) -> ImportFailed:
+    """The Problem for all unsupported operators, with up to ten places of each."""
+    problem = refusal(Use(site.operator, site.module, site.source) for site in sites)
+    for entry in problem.extensions["unsupported"]:
         entry["places"] = [site.to_json() for site in sites if site.operator == entry["operator"]][:10]
-    return {"operators": sorted(entry["operator"] for entry in counted), "unsupported": counted}
-
-
-def _unsupported_sentence(sites: list[Site]) -> str:
-    counts = {site.operator: sum(other.operator == site.operator for other in sites) for site in sites}
-    listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-    return f"These operators cannot be compiled: {listed}. The first stands at {sites[0]}. Replace them by others."
+    return problem
 
 
 def _is_random(target: Any) -> bool:
@@ -263,18 +269,25 @@ def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:
             program.graph.erase_node(node)
             signature.input_specs.remove(spec)
             notes.append(f"Input {spec.arg.name!r} is fixed to {spec.arg.value!r} by the export.")
+    names = _output_names(program)
+    none = [name or str(at) for at, (name, spec) in enumerate(zip(names, signature.output_specs, strict=False))
+            if isinstance(spec.arg, ConstantArgument)]
     output = program.graph.output_node()
     keep = [not isinstance(spec.arg, ConstantArgument) for spec in signature.output_specs]
     if not all(keep):
         output.args = (tuple(arg for arg, kept in zip(output.args[0], keep, strict=True) if kept),)
         signature.output_specs[:] = [spec for spec, kept in zip(signature.output_specs, keep, strict=True) if kept]
-        notes.append("Results that are None are left out.")
+        listed = ", ".join(none)
+        notes.append(f"Of the model's results these are always None and are left out of the outputs: {listed}.")
     return tuple(notes)
 
 
 # What these give of an empty operand is written in full all the same.
-_WRITE_ALL = ("cat", "constant_pad_nd", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like",
-              "mm", "bmm", "addmm", "baddbmm", "sum")  # fmt: skip
+_WRITE_ALL = frozenset(
+    "cat constant_pad_nd full_like new_full new_ones new_zeros ones_like zeros_like mm bmm mv dot addmm addmv baddbmm "
+    "linear sum mean prod any all var std var_mean std_mean linalg_vector_norm scatter scatter_add scatter_reduce "
+    "index_add index_copy index_put _unsafe_index_put slice_scatter searchsorted bucketize".split()
+)
 
 
 def _refuse_empty(program: torch.export.ExportedProgram) -> None:
@@ -289,7 +302,7 @@ def _refuse_empty(program: torch.export.ExportedProgram) -> None:
         operands = [source.meta.get("val") for source in node.all_input_nodes]
         empty = any(isinstance(value, torch.Tensor) and 0 in value.shape for value in operands)
         name = operator_name(node.target)
-        if empty and 0 not in node.meta["val"].shape and not any(f".{kind}." in name for kind in _WRITE_ALL):
+        if empty and 0 not in node.meta["val"].shape and name.split(".")[1] not in _WRITE_ALL:
             raise ImportFailed(
                 f"{Site.of(node)} computes something of an empty tensor, which is not compiled. "
                 "Give all axes a size of at least 1.",

@@ -13,6 +13,7 @@ import torch
 
 from service.compiler.importers.script_builtins import BUILTINS, is_number
 from service.compiler.readers.operator_names import ATEN_NAMES
+from service.compiler.readers.operator_uses import Use, refusal
 from service.errors import ImportFailed
 
 # A loop of more steps is no model but a way to keep a worker busy.
@@ -96,11 +97,7 @@ class ScriptInterpreter:
             return _OF_TENSORS[kind](*inputs)
         namespace, _, name = kind.partition("::")
         if namespace != "aten" or name not in ATEN_NAMES:
-            raise ImportFailed(
-                f"The model uses the operator {kind}, which relaxd does not take ({self._place(node)}).",
-                step=0,
-                operators=[kind],
-            )
+            raise refusal([Use(kind.replace("::", "."), None, self._place(node))])
         schema = torch._C.parse_schema(node.schema())
         operator = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]

@@ -1,7 +1,8 @@
 """The passes, one a file, the file's name is the pass's. A new pass is a new file here and nothing else.
 
 A pass is a frozen dataclass whose fields are its options (`service.catalogue.option`) and whose docstring is its
-documentation. It takes a well-formed module and gives a well-formed module that computes the same.
+documentation. It takes a well-formed module and gives a well-formed module that computes the same. Where its example
+needs options, they are the class variable `example_options`.
 """
 
 from __future__ import annotations
@@ -72,4 +73,5 @@ def pass_info(name: str) -> PassInfo:
         takes=cls.takes,
         before=cls.before,
         after=cls.after,
+        example_options=getattr(cls, "example_options", {}),
     )

@@ -14,6 +14,7 @@ from service.compiler.readers.inert_pickle import Call, Global
 from service.compiler.readers.names import is_plain_path
 from service.compiler.readers.refusal import damaged, shown, unsafe
 from service.compiler.readers.torch_file import StoredTensor, TorchFile
+from service.errors import ImportFailed
 
 MAX_LAYERS = 100_000
 MAX_DEPTH = 50
@@ -41,6 +42,8 @@ class Layer:
     buffers: dict[str, StoredTensor | None] = field(default_factory=dict)
     transient: frozenset[str] = frozenset()
     children: dict[str, Layer | None] = field(default_factory=dict)
+    # Of a graph module inside of another: its own forward.
+    program: FxProgram | None = None
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,13 @@ class FxFile:
 
 
 def read_fx(source: Path, limits: ArchiveLimits) -> FxFile:
-    """Reads the file at `source`. Raises DamagedModel, UnsafeModel."""
+    """Reads the file at `source`. Raises DamagedModel, UnsafeModel, ImportFailed naming an operator."""
     with source.open("rb") as file, Archive(file, limits) as archive:
         saved = TorchFile(archive)
-        body, imports = _graph_module(saved.tree)
-        code = body.get("_code", body.get("code"))
-        if not isinstance(code, str):
-            raise damaged("The graph module has no code")
-        reader = _LayerReader()
-        root = reader.read_state("Module", {key: value for key, value in body.items() if key not in _OF_GRAPHS}, "", 0)
-        program = read_forward(code, imports)
-        return FxFile(root, program, {tensor.storage: saved.storage(tensor) for tensor in _tensors(root)})
+        root = _LayerReader().read_graph(saved.tree, "", 0)
+        if root.program is None:
+            raise damaged("The file holds no FX graph module")
+        return FxFile(root, root.program, {tensor.storage: saved.storage(tensor) for tensor in _tensors(root)})
 
 
 def _graph_module(tree: Any) -> tuple[dict[str, Any], str]:
@@ -102,6 +101,14 @@ class _LayerReader:
 
     def __init__(self) -> None:
         self._made: dict[int, Layer] = {}
+        self._lines: list[str] = []
+
+    def _call_of(self, path: str) -> str | None:
+        """The line of the outermost forward that calls the layer at `path`, if there is one."""
+        name = path.rpartition(".")[2]
+        calls = (f"self.{path}(", f'"{name}")(')
+        found = [(number, line) for number, line in enumerate(self._lines, 1) if any(call in line for call in calls)]
+        return f"forward:{found[0][0]}: {found[0][1].strip()}"[:300] if found else None
 
     def _read(self, record: Any, path: str, depth: int) -> Layer | None:
         if record is None:
@@ -112,6 +119,9 @@ class _LayerReader:
             raise unsafe(f"The module holds {shown(type(record).__name__)} where a layer belongs", path)
         if id(record) in self._made:
             return self._made[id(record)]
+        if record.function == REDUCE:
+            layer = self._made[id(record)] = self.read_graph(record, path, depth)
+            return layer
         kind = self._kind(record, path)
         if not isinstance(record.state, dict):
             raise damaged("A layer has no state", path)
@@ -123,19 +133,32 @@ class _LayerReader:
         # copyreg._reconstructor and a plain call of the class: the two ways in which pickle makes an object.
         if function in (Global("copyreg", "_reconstructor"), Global("copy_reg", "_reconstructor")):
             function, arguments = (arguments[0], ()) if isinstance(arguments, tuple) and arguments else (None, None)
-        if function == REDUCE:
-            raise damaged("The graph module holds another graph module. Trace the whole model at once", path)
         plain = arguments == () and record.keywords is None and not record.items and not record.pairs
         if not isinstance(function, Global) or not plain:
             raise unsafe("A layer is made by calling what is no class", path)
         if not function.module.startswith("torch.nn.modules.") or function.name not in LAYERS:
-            raise damaged(
-                f"The layer {shown(path)} is a {function}, which is none of PyTorch's layers that relaxd rebuilds. "
-                "Make a .pt2 instead: program = torch.export.export(model.eval(), (example_input,)); "
-                "torch.export.save(program, 'model.pt2')",
-                path,
+            line = self._call_of(path)
+            raise ImportFailed(
+                f"The layer {shown(path)} is a {function}, which is none of PyTorch's layers, and an FX file does not "
+                f"hold the code of others{f' ({line})' if line else ''}. Make a .pt2 instead: program = "
+                "torch.export.export(model.eval(), (example_input,)); torch.export.save(program, 'model.pt2').",
+                step=0,
+                layer=path,
+                source_line=line,
             )
         return function.name
+
+    def read_graph(self, record: Any, path: str, depth: int) -> Layer:
+        """A graph module: a layer with a program. Raises DamagedModel, UnsafeModel, ImportFailed."""
+        body, imports = _graph_module(record)
+        code = body.get("_code", body.get("code"))
+        if not isinstance(code, str):
+            raise damaged("The graph module has no code", path)
+        self._lines = self._lines or code.splitlines()
+        state = {key: value for key, value in body.items() if key not in _OF_GRAPHS}
+        layer = self.read_state("Module", state, path, depth)
+        layer.program = read_forward(code, imports)
+        return layer
 
     def read_state(self, kind: str, state: dict[Any, Any], path: str, depth: int) -> Layer:
         """The layer with that state. Raises DamagedModel, UnsafeModel."""

@@ -13,11 +13,16 @@ from typing import Any
 
 from service.compiler.readers.fx_names import CONSTANTS, FUNCTIONS, METHODS, PROPERTIES
 from service.compiler.readers.names import is_plain_name
+from service.compiler.readers.operator_uses import Use, refusal
 from service.compiler.readers.refusal import damaged, shown, unsafe
 
 MAX_CHARACTERS = 16 << 20
 MAX_NODES = 1_000_000
 MAX_DEPTH = 60
+
+# What stands here and is not taken is an operator that is not known, and nothing worse.
+OPERATOR_MODULES = ("torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special.", "torch._C._nn.",
+                    "torch._C._linalg.", "torch._C._fft.", "torch._C._special.")  # fmt: skip
 
 Expression = Any  # one of the dataclasses below; a tuple, list, dict or slice of them is a Group
 
@@ -108,7 +113,9 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.In
 
 
 def read_forward(code: str, imports: str) -> FxProgram:
-    """The forward that `code` defines, with the names that the import block gives. Raises DamagedModel, UnsafeModel."""
+    """The forward that `code` defines, with the names that the import block gives. Raises DamagedModel, UnsafeModel,
+    ImportFailed naming an operator.
+    """
     if len(code) + len(imports) > MAX_CHARACTERS:
         raise unsafe(f"The code has more than {MAX_CHARACTERS} characters")
     if "fx_pytree" in code:
@@ -153,6 +160,7 @@ class _Reader:
         self._aliases = aliases
         self._known: set[str] = set()
         self._line = 0
+        self._lines: list[str] = []
 
     def read(self, tree: ast.Module, code: str) -> FxProgram:
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -161,13 +169,14 @@ class _Reader:
             what = ast.unparse(others[0]) if others else "more or less than one forward"
             raise unsafe(f"The code has {shown(what)} beside its forward")
         forward = functions[0]
+        self._lines = code.splitlines()
         inputs = self._inputs(forward.args)
         steps: list[Step] = []
         for node in forward.body:
             self._line = node.lineno
             if isinstance(node, ast.Return):
                 result = self._expression(node.value, 0) if node.value is not None else Const(None)
-                return FxProgram(inputs, tuple(steps), result, tuple(code.splitlines()))
+                return FxProgram(inputs, tuple(steps), result, tuple(self._lines))
             steps.extend(self._statement(node))
         raise damaged("The forward returns nothing")
 
@@ -312,6 +321,9 @@ class _Reader:
 
     def _function(self, name: str, arguments: list[Expression], keywords: Any = ()) -> Expression:
         name = name.replace("_operator.", "operator.", 1) if name.startswith("_operator.") else name
+        if name not in FUNCTIONS and name.startswith(OPERATOR_MODULES):
+            line = self._lines[self._line - 1].strip() if 0 < self._line <= len(self._lines) else ""
+            raise refusal([Use(name, None, f"forward:{self._line}: {line}")])
         if name not in FUNCTIONS:
             raise unsafe(f"The code calls {shown(name)}, which is not taken", f"line {self._line}")
         if name == "builtins.getattr":

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 # Between double quotes in generated code these are only characters; a quote or a backslash would end the string.
-_PATH = re.compile(r"[A-Za-z0-9_.\-/:+ <>@=,]{0,1000}")
+_PATH = re.compile(r"[\w.\-/:+ <>@=,]{0,1000}")
+
+
+def _is_itself(name: str) -> bool:
+    """Whether Python reads the name as it stands: it takes compatible letters, such as wide ones, for others."""
+    return unicodedata.normalize("NFKC", name) == name
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether `name` is an ASCII identifier that can only be a name where it is pasted."""
+    """Whether `name` is an identifier, of letters of any script, that can only be a name where it is pasted."""
     return (
         isinstance(name, str)
-        and _PLAIN.fullmatch(name) is not None
+        and len(name) <= 255
+        and name.isidentifier()
+        and _is_itself(name)
         and not keyword.iskeyword(name)
         and not (name.startswith("__") and name.endswith("__"))
     )
@@ -25,5 +32,6 @@ def is_plain_path(path: object) -> bool:
     return (
         isinstance(path, str)
         and _PATH.fullmatch(path) is not None
+        and _is_itself(path)
         and not any(part.startswith("__") and part.endswith("__") and part for part in path.split("."))
     )

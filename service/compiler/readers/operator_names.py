@@ -23,8 +23,8 @@ _prelu_kernel _reshape_alias_copy _reshape_copy _safe_softmax _scaled_dot_produc
 _scaled_dot_product_flash_attention_for_cpu _softmax _stack _to_copy _transformer_encoder_layer_fwd _trilinear
 _unique _unique2 _unsafe_index:Tensor _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
 _unsafe_view _upsample_bicubic2d_aa:default,vec _upsample_bilinear2d_aa:default,vec
-_upsample_nearest_exact1d:default,vec _upsample_nearest_exact2d:default,vec _upsample_nearest_exact3d:default,vec
-_weight_norm _weight_norm_interface abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d
+_upsample_lanczos2d_aa:default,vec _upsample_nearest_exact1d:default,vec _upsample_nearest_exact2d:default,vec
+_upsample_nearest_exact3d:default,vec _weight_norm _weight_norm_interface abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d
 adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
 add:Scalar,Tensor add_:Scalar,Tensor addbmm addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm:default,dtype addmm_
 addmv addmv_ addr addr_ adjoint affine_grid_generator alias alias_copy all:default,dim,dims allclose alpha_dropout
@@ -103,7 +103,7 @@ new_empty_strided new_full new_ones new_zeros nextafter nextafter_ nll_loss nll_
 nll_loss_forward nll_loss_nd nonzero nonzero_numpy nonzero_static
 norm:Scalar,ScalarOpt_dim,ScalarOpt_dim_dtype,ScalarOpt_dtype norm_except_dim
 normal:Tensor_Tensor,Tensor_float,float_Tensor,float_float normal_ normal_functional not_equal:Scalar,Tensor
-not_equal_:Scalar,Tensor nuclear_norm:default,dim numel one_hot ones ones_like orgqr ormqr outer pad pad_sequence
+not_equal_:Scalar,Tensor nuclear_norm:default,dim numpy_T numel one_hot ones ones_like orgqr ormqr outer pad pad_sequence
 pairwise_distance pdist permute permute_copy pinverse pixel_shuffle pixel_unshuffle poisson poisson_nll_loss polar
 polygamma polygamma_ positive pow:Scalar,Tensor_Scalar,Tensor_Tensor pow_:Scalar,Tensor prelu prod:default,dim_int
 put put_ qr quantile:default,scalar rad2deg rad2deg_ rand:default,generator rand_like:default,generator

@@ -66,13 +66,20 @@ def default_hint(operator: str) -> str:
     return "Write it with other operators, or compute its result before the model and pass it as an input."
 
 
-def refusal(uses: Iterable[Use], sentence: str) -> ImportFailed:
-    """The Problem for operators that cannot be taken, all of them at once. `sentence` starts with what is wrong."""
+def refusal(uses: Iterable[Use]) -> ImportFailed:
+    """The Problem for operators that cannot be compiled, all of them at once."""
     unsupported = unsupported_list(uses)
     names = sorted(entry["operator"] for entry in unsupported)
-    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    counts = {entry["operator"]: entry["count"] for entry in unsupported}
+    listed = ", ".join(f"{name} ({counts[name]})" for name in names[:20])
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     first = unsupported[0]
-    place = f" (first at {first['source_line']})" if first["source_line"] else ""
+    module = f" in {first['module_path']!r}" if first["module_path"] else ""
+    source = f" ({first['source_line']})" if first["source_line"] else ""
     return ImportFailed(
-        f"{sentence} {listed}{place}. {first['hint']}", step=0, operators=names, unsupported=unsupported
+        f"These operators cannot be compiled: {listed}{more}. The first stands at {first['operator']}{module}{source}. "
+        f"{first['hint']}",
+        step=0,
+        operators=names,
+        unsupported=unsupported,
     )

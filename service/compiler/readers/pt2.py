@@ -51,10 +51,7 @@ def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
     """
     with source.open("rb") as file, Archive(file, limits) as archive:
         model = _model_name(archive)
-        program = check_value(
-            "ExportedProgram", parse_json(archive.read(f"models/{model}.json", MAX_BYTES), "models"), "$"
-        )
-        _check_versions(program)
+        program = _program(archive, model)
         uses = tuple(_uses(program["graph_module"]["graph"]))
         _check_operators(uses)
         program["guards_code"] = []
@@ -72,6 +69,19 @@ def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
             _write(clean, "data/sample_inputs/model.pt", b"")
         examples, storages = _examples(archive, model, limits)
         return Pt2File(program, examples, storages, uses)
+
+
+def operator_uses(source: Path, limits: ArchiveLimits) -> tuple[Use, ...]:
+    """Every call of an operator in the program, whether it is taken or not. Raises DamagedModel, UnsafeModel."""
+    with source.open("rb") as file, Archive(file, limits) as archive:
+        return tuple(_uses(_program(archive, _model_name(archive))["graph_module"]["graph"]))
+
+
+def _program(archive: Archive, model: str) -> dict[str, Any]:
+    parsed = parse_json(archive.read(f"models/{model}.json", MAX_BYTES), "models")
+    program: dict[str, Any] = check_value("ExportedProgram", parsed, "$")
+    _check_versions(program)
+    return program
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -136,7 +146,7 @@ def _check_operators(uses: tuple[Use, ...]) -> None:
             raise unsafe(f"The program calls {use.operator}, which opens files", use.source_line or "")
     if refused:
         named = [Use(use.operator.removeprefix("torch.ops."), use.module_path, use.source_line) for use in refused]
-        raise refusal(named, "The model uses operators that relaxd does not take:")
+        raise refusal(named)
 
 
 def _check_references(program: dict[str, Any], payloads: Payloads) -> None:

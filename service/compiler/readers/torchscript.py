@@ -96,7 +96,11 @@ def _read_code(archive: Archive) -> dict[str, str]:
         try:
             code[name] = archive.read(name, MAX_CODE_BYTES).decode("ascii")
         except UnicodeDecodeError as error:
-            raise damaged("The code has characters that PyTorch does not write", name) from error
+            raise damaged(
+                "The code has a name with other characters than ASCII, which PyTorch itself cannot load from "
+                "TorchScript. Rename it in the model",
+                name,
+            ) from error
     if not code:
         raise damaged("The archive has no code")
     return code

@@ -14,7 +14,8 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 from torch import nn
 
 from service.compiler.importers.fx import load_program
-from service.errors import DamagedModel, ImportFailed, SignatureMismatch
+from service.compiler.readers.fx_code import read_forward
+from service.errors import ImportFailed, SignatureMismatch
 from service.nouns import ModelFormat, TensorSpec
 from tests.compiler.importers.test_torchscript import convnet
 from tests.compiler.readers.test_pt2 import job_of, same
@@ -164,8 +165,40 @@ def test_a_layer_of_the_users_own_is_named(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(4, 4), Own())
     graph = torch.fx.GraphModule(module, Keeps().trace(module))
     torch.save(graph, tmp_path / "m.pt")
-    with pytest.raises(DamagedModel, match=r"test_fx\.Own"):
+    with pytest.raises(ImportFailed, match=r"test_fx\.Own") as caught:
         load(tmp_path, ["input"], (torch.randn(2, 4),))
+    assert caught.value.extensions["source_line"].startswith("forward:")
+
+
+class KeepsGraphs(torch.fx.Tracer):
+    def is_leaf_module(self, module, name):
+        return isinstance(module, torch.fx.GraphModule) or super().is_leaf_module(module, name)
+
+
+class Nests(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU())))
+        self.b = nn.ModuleDict({"x": self.a, "y": nn.ModuleList([nn.LayerNorm(4)])})
+        self.scale = 2.5
+
+    def forward(self, x):
+        return self.b["y"][0](self.b["x"](self.a(x))) * self.scale
+
+
+def test_a_graph_module_may_call_another(tmp_path: Path) -> None:
+    module = Nests().eval()
+    graph = torch.fx.GraphModule(module, KeepsGraphs().trace(module))
+    assert any("GraphModule" in type(layer).__name__ for layer in graph.children())
+    torch.save(graph, tmp_path / "m.pt")
+    x = torch.randn(2, 4)
+    assert same(load(tmp_path, ["x"], (x,)).module()(x), module(x))
+
+
+def test_an_operator_that_is_not_known_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match=r"torch\.special\.unheard_of \(1\)") as caught:
+        read_forward("def forward(self, x):\n    y = torch.special.unheard_of(x)\n    return y", "import torch")
+    assert caught.value.extensions["unsupported"][0]["source_line"].startswith("forward:2:")
 
 
 def test_shapes_that_the_model_cannot_take_are_told_with_its_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from service.compiler.passes import make_pass, pass_class, pass_names
+from service.compiler.passes import Pass, make_pass, pass_class, pass_names
 from service.compiler.report import Report
 from service.nouns import PassSpec
 from tests.compiler.conftest import module_of, run_module
@@ -17,11 +17,16 @@ from tests.compiler.conftest import module_of, run_module
 ROUNDING = {"adjust_matmul_order": 1e-5, "expand_matmul_of_sum": 1e-5, "decompose_ops_for_inference": 1e-5}
 
 
+def rewrite(name: str) -> Pass:
+    """The pass with the options of its example."""
+    return make_pass(PassSpec(name, getattr(pass_class(name), "example_options", {})))
+
+
 @pytest.mark.parametrize("name", pass_names())
 def test_the_documented_example_is_what_the_pass_does(name: str) -> None:
     cls = pass_class(name)
     before = module_of(cls.before)
-    after = make_pass(PassSpec(name, {})).apply(before, Report())
+    after = rewrite(name).apply(before, Report())
     relax.analysis.well_formed(after)
     assert not tvm_ffi.structural_equal(before, after), "the example shows nothing"
     tvm.ir.assert_structural_equal(after, module_of(cls.after))
@@ -35,12 +40,12 @@ def test_the_numbers_of_the_example_stay(name: str) -> None:
     for parameter in before["main"].params:
         shape = tuple(int(dim) for dim in parameter.ty.shape.values)
         inputs.append(np.abs(generator.standard_normal(shape)).astype(str(parameter.ty.dtype)))
-    after = make_pass(PassSpec(name, {})).apply(before, Report())
+    after = rewrite(name).apply(before, Report())
     for mine, theirs in zip(run_module(after, *inputs), run_module(before, *inputs), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=ROUNDING.get(name, 2e-6), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", pass_names())
 def test_a_second_time_the_pass_leaves_a_module_that_is_well_formed(name: str) -> None:
-    once = make_pass(PassSpec(name, {})).apply(module_of(pass_class(name).before), Report())
-    relax.analysis.well_formed(make_pass(PassSpec(name, {})).apply(once, Report()))
+    once = rewrite(name).apply(module_of(pass_class(name).before), Report())
+    relax.analysis.well_formed(rewrite(name).apply(once, Report()))

@@ -55,4 +55,7 @@ def test_all_refused_operators_are_told_with_count_and_first_place() -> None:
         ("evil.b.default", 1, None),
     ]
     assert "custom operator" in entries[1]["hint"]
-    assert refusal(uses, "No:").extensions["operators"] == ["aten.a.default", "evil.b.default"]
+    problem = refusal(uses)
+    assert problem.extensions["operators"] == ["aten.a.default", "evil.b.default"]
+    assert "aten.a.default (2), evil.b.default (1)" in problem.detail
+    assert "aten.a.default in 'm' (f.py:1: a)" in problem.detail

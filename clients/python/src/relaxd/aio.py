@@ -58,6 +58,8 @@ class AsyncClient:
         inputs: InputSpecs | None = None,
         example_inputs: Mapping[str, ArrayLike] | None = None,
         target: Mapping[str, Any] | None = None,
+        importing: Mapping[str, Any] | None = None,
+        pass_context: Mapping[str, Any] | None = None,
         on_step: OnStep | None = None,
         wait_s: float = 600.0,
     ) -> AsyncCompilation:
@@ -70,6 +72,8 @@ class AsyncClient:
             inputs=inputs,
             example_inputs=example_inputs,
             target=target,
+            importing=importing,
+            pass_context=pass_context,
             on_step=on_step,
             wait_s=wait_s,
         )

@@ -42,6 +42,8 @@ def compile_model(
     inputs: InputSpecs | None,
     example_inputs: Mapping[str, ArrayLike] | None,
     target: Mapping[str, Any] | None,
+    importing: Mapping[str, Any] | None,
+    pass_context: Mapping[str, Any] | None,
     on_step: OnStep | None,
     wait_s: float,
 ) -> Flow[CompilationRecord]:
@@ -50,7 +52,8 @@ def compile_model(
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
     that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
-    document = _document(passes, inputs, target) | {"verify": verify}
+    document = _document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
+    document["verify"] = verify
     if special_values is not None:
         document["special_values"] = special_values
     examples = None if example_inputs is None else encode_examples(example_inputs)
@@ -87,16 +90,14 @@ def compile_model(
     return _succeeded(record)
 
 
-def _document(passes: Passes | None, inputs: InputSpecs | None, target: Mapping[str, Any] | None) -> JsonObject:
+def _document(passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None) -> JsonObject:
     """The `request` part of POST /compile. What is None is left to the server's defaults."""
     document: JsonObject = {}
     if passes is not None:
         document["passes"] = passes if isinstance(passes, str) else list(passes)
     if inputs is not None:
         document["inputs"] = [spec.to_json() if isinstance(spec, TensorSpec) else dict(spec) for spec in inputs]
-    if target is not None:
-        document["target"] = dict(target)
-    return document
+    return document | {name: dict(part) for name, part in parts.items() if part is not None}
 
 
 def _upload(source: ModelSource, document: JsonObject, examples: bytes | None) -> Flow[CompilationRecord]:

@@ -63,12 +63,16 @@ class Client:
         inputs: InputSpecs | None = None,
         example_inputs: Mapping[str, ArrayLike] | None = None,
         target: Mapping[str, Any] | None = None,
+        importing: Mapping[str, Any] | None = None,
+        pass_context: Mapping[str, Any] | None = None,
         on_step: OnStep | None = None,
         wait_s: float = 600.0,
     ) -> Compilation:
         """Compiles a model file (a path, or its bytes) and returns when it has succeeded.
 
-        `passes` is a preset's name, or a list of pass names and ``{"name", "options"}``; None is the server's default.
+        `passes` is a preset's name, or a list of names of passes and presets and ``{"name", "options"}``; None is the
+        server's default. `importing` is ``{"translator", "ops"}``, and `pass_context` ``{"opt_level", "disabled",
+        "config"}``.
         `special_values` is ``report`` to accept what differs from PyTorch on NaN and extremes only. `inputs` declares
         names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers with. `on_step` is called
         with each Step once, in order, within about a second of its end. Raises
@@ -82,6 +86,8 @@ class Client:
             inputs=inputs,
             example_inputs=example_inputs,
             target=target,
+            importing=importing,
+            pass_context=pass_context,
             on_step=on_step,
             wait_s=wait_s,
         )

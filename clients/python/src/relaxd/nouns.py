@@ -90,7 +90,7 @@ class Step:
     """The IR after one position of the Recipe, without its text. Step 0 is the import, where `pass_name` is None.
 
     `ops` counts operators and calls by name; `error` is the largest absolute difference from PyTorch eager, None
-    where the step was not checked.
+    where the step was not checked. `details` has what the pass tells by topic, as ``patterns`` of fuse_pattern.
     """
 
     index: int
@@ -104,6 +104,7 @@ class Step:
     functions: int
     error: float | None
     notes: tuple[str, ...]
+    details: JsonObject = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Step:
@@ -119,6 +120,7 @@ class Step:
             int(value["functions"]),
             _number(value["error"]),
             tuple(value["notes"]),
+            dict(value.get("details") or {}),
         )
 
 

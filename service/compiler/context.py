@@ -1,0 +1,20 @@
+"""TVM's PassContext as a Recipe gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+
+from service.nouns import PassContext
+
+
+def pass_context(context: PassContext, instruments: Sequence[Any] = ()) -> Any:
+    """What TVM's passes and its build run in. An inner PassContext hides an outer one: make each by this function."""
+    return tvm.transform.PassContext(
+        opt_level=context.opt_level,
+        disabled_pass=list(context.disabled),
+        config=dict(context.config),
+        instruments=list(instruments),
+    )

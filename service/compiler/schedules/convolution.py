@@ -1,0 +1,300 @@
+"""Convolutions whose result has the channels last, with constant weights packed into panels of output channels.
+
+The input may have any layout. Borders are taps that are left out; nothing is padded in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from service.compiler.schedules.computation import Axis, Indices, Program, offset
+from service.compiler.schedules.contraction import Contraction, Epilogue, direct, find_contraction, is_load
+from service.compiler.schedules.elementwise import new_variable
+from service.compiler.schedules.expressions import Unsupported, constant, dtype_of, integer, rewrite, variables
+from service.compiler.schedules.kernel import Kernel, Situation
+from service.compiler.schedules.tile import Tile, best_rows, even_tiles, form_of
+from service.compiler.schedules.windows import Window, check_bounds, find_window, padded_load
+from service.compiler.schedules.writer import Writer, count, writing
+from service.runtime.session import Array
+
+NAME = "convolution"
+_PANEL_VECTORS = 2
+# An inner axis of fewer channels is a loop around the taps, not in them.
+_FEW_CHANNELS = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution: its axes, the windows along rows and columns of the image, and the places of its operands."""
+
+    contraction: Contraction
+    batch: Axis
+    output: Axis
+    channel: Axis
+    vertical: Window
+    horizontal: Window
+    load: Any
+    weight: Any
+    weight_order: tuple[int, int, int, int]
+
+
+def schedule(name: str, program: Program, situation: Situation) -> Kernel:
+    """A kernel with packed weights. Raises Unsupported where the function is no convolution with the channels last."""
+    shape = find_shape(find_contraction(program), situation)
+    unit = situation.unit
+    lanes = unit.lanes(dtype_of(shape.contraction.fold.value))
+    outputs, inputs = int(shape.output.extent), int(shape.channel.extent)
+    vectors = min(_PANEL_VECTORS, -(-outputs // lanes))
+    width = vectors * lanes
+    panels = -(-outputs // width)
+    taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
+    packed = {shape.weight: (panels, *taps, inputs, width)}
+    with writing(name, program, packed, parallel=situation.parallel) as writer:
+        body = _Body(writer, shape, situation, lanes, vectors)
+        body.write()
+    position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
+    sizes = count([axis.extent for axis in shape.contraction.fold.axes])
+    flops = 2 * inputs * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
+    parameters = {"rows": body.most, "columns": width, "lanes": lanes, "panels": panels, "taps": list(taps)}
+    packing = pack_weight(shape.weight_order, panels, width)
+    return Kernel(NAME, writer.function, parameters, flops, {position: packing})
+
+
+def pack_weight(order: tuple[int, int, int, int], panels: int, width: int) -> Callable[[Array], Array]:
+    """From a weight, whose axes of output, input, ky and kx are given, to (panels, ky, kx, input, width)."""
+
+    def pack(weight: Array) -> Array:
+        ordered = weight.transpose(order[2], order[3], order[1], order[0])
+        padded = np.zeros((*ordered.shape[:3], panels * width), weight.dtype)
+        padded[..., : ordered.shape[3]] = ordered
+        return np.ascontiguousarray(np.moveaxis(padded.reshape(*ordered.shape[:3], panels, width), 3, 0))
+
+    return pack
+
+
+def find_shape(contraction: Contraction, situation: Situation) -> Shape:
+    """The convolution that a contraction is. Raises Unsupported."""
+    fold, left, weight = contraction.fold, contraction.left, contraction.right
+    if not is_load(weight) or weight.source not in situation.constants or len(weight.indices) != 4:
+        raise Unsupported("the weight is not a constant")
+    if len(fold.axes) != 4 or len(fold.reduced) != 3 or dtype_of(weight) not in ("float32", "float64"):
+        raise Unsupported("the function is not a convolution of an image of floats")
+    load, conditions = padded_load(left)
+    indices = Indices([*fold.axes, *fold.reduced])
+    check_bounds(load, conditions, indices)
+    output = fold.axes[-1]
+    at_output = direct(weight, output)
+    if output.var in variables(left):
+        raise Unsupported("the channels are in groups")
+    rest = [position for position in range(4) if position != at_output]
+    channel, down, along = (_reduced_at(weight, position, fold.reduced) for position in rest)
+    if at_output != 0 or channel is None or down is None or along is None:
+        raise Unsupported("the weight is not in the order of channels and taps")
+    batch, rows, columns = fold.axes[:3]
+    vertical, horizontal = find_window(load, rows, down, indices), find_window(load, columns, along, indices)
+    if vertical.position == horizontal.position:
+        raise Unsupported("the image has one axis")
+    return Shape(
+        contraction, batch, output, channel, vertical, horizontal, load, weight.source, (at_output, *rest)
+    )  # fmt: skip
+
+
+def _reduced_at(weight: Any, position: int, reduced: tuple[Axis, ...]) -> Axis | None:
+    return next((axis for axis in reduced if weight.indices[position].same_as(axis.var)), None)
+
+
+class _Body:
+    """The loops: images, panels and rows outside; tiles of columns inside; taps and channels innermost."""
+
+    def __init__(self, writer: Writer, shape: Shape, situation: Situation, lanes: int, vectors: int) -> None:
+        self.writer, self.shape, self.unit = writer, shape, situation.unit
+        self.lanes, self.vectors, self.width = lanes, vectors, lanes * vectors
+        self.most = best_rows(self.unit, vectors)
+        fold = shape.contraction.fold
+        self.dtype = dtype_of(fold.value)
+        self.memory, self.weight = writer.memory[shape.load.source], writer.memory[shape.weight]
+        self.epilogue = Epilogue(writer, fold, shape.contraction.output)
+        axes = [*fold.axes, *fold.reduced]
+        indices = Indices(axes)
+        place = indices.simplify(offset(shape.load.source, shape.load.indices))
+        steps = [indices.step(place, axis) for axis in (shape.batch, shape.channel)]
+        unit_steps = []
+        for window in (shape.vertical, shape.horizontal):
+            moved = list(shape.load.indices)
+            moved[window.position] = moved[window.position] + integer(1)
+            unit_steps.append(constant(indices.simplify(offset(shape.load.source, moved) - place)))
+        if any(each is None for each in (*steps, *unit_steps)):
+            raise Unsupported("the input is not an image in memory")
+        self.batch_step, self.channel_step = steps
+        self.row_step, self.column_step = (int(each or 0) for each in unit_steps)
+        at = {axis.var: integer(0) for axis in axes}
+        origin = constant(indices.simplify(rewrite(place, at)))
+        if origin is None:
+            raise Unsupported("the input does not start at a fixed place")
+        # The place of element (0, 0) of the image: what the padding moves out of it is moved back.
+        self.origin = origin + shape.vertical.padding * self.row_step + shape.horizontal.padding * self.column_step
+        self._merge()
+
+    def _merge(self) -> None:
+        """Pointwise convolutions take all places of the image as one row."""
+        down, along = self.shape.vertical, self.shape.horizontal
+        self.height, self.length = int(down.place.extent), int(along.place.extent)
+        self.pointwise = (
+            down.tap.extent == along.tap.extent == down.stride == along.stride == 1
+            and down.padding == along.padding == 0
+            and self.row_step == self.column_step * along.size
+            and along.size == self.length
+        )
+        if self.pointwise:
+            self.height, self.length = 1, self.height * self.length
+
+    def write(self) -> None:
+        """All images."""
+        shape = self.shape
+        panels = -(-int(shape.output.extent) // self.width)
+        images = shape.batch.extent
+        inner = int(shape.channel.extent) * shape.vertical.tap.extent * shape.horizontal.tap.extent
+        each = panels * self.height
+        work = None if not isinstance(images, int) else images * each * self.length * self.width * inner
+        rest = int(shape.output.extent) % self.width
+        whole = panels - 1 if rest else panels
+        if whole:
+            self._panels(images, whole, work, lambda number: number, self.width)
+        if rest:
+            self._panels(images, 1, work, lambda _: integer(panels - 1), rest)
+
+    def _panels(self, images: Any, panels: int, work: int | None, panel_of: Callable[[Any], Any], columns: int) -> None:
+        total = count([images, panels * self.height])
+        with self.writer.outer(total, work) as number:
+            image = tirx.floordiv(number, integer(panels * self.height))
+            rest = tirx.floormod(number, integer(panels * self.height))
+            panel = panel_of(tirx.floordiv(rest, integer(self.height)))
+            self._row(image, panel, tirx.floormod(rest, integer(self.height)), columns)
+
+    def _row(self, image: Any, panel: Any, row: Any, columns: int) -> None:
+        """One row of the result, for one panel of channels."""
+        start = 0
+        for size, times in even_tiles(self.length, self.most):
+            inside = [number for number in range(times) if self._is_inside(start + number * size, size)]
+            for number in range(times):
+                if not inside or number < inside[0] or number > inside[-1]:
+                    self._tile(image, panel, row, start + number * size, size, columns)
+                elif number == inside[0]:
+                    with T.serial(0, integer(len(inside))) as tile:
+                        at = integer(start + inside[0] * size) + tile * integer(size)
+                        self._tile(image, panel, row, at, size, columns)
+            start += times * size
+
+    def _is_inside(self, start: int, size: int) -> bool:
+        window = self.shape.horizontal
+        last = start + size - 1
+        return self.pointwise or (window.valid(start, 0) and window.valid(last, window.tap.extent - 1))
+
+    def _tile(self, image: Any, panel: Any, row: Any, start: Any, size: int, columns: int) -> None:
+        vectors = -(-columns // self.lanes)
+        tile = Tile(form_of(self.unit, size, vectors), self.lanes, self.dtype)
+        tile.clear()
+        self._taps(tile, image, panel, row, start, size)
+        tile.join()
+        shape = self.shape
+        result, outputs = shape.contraction.result, int(shape.output.extent)
+        length = integer(self.length)
+
+        def emit(index: int, column: int, lane: Any, total: Any) -> None:
+            here = integer(start) + integer(index)
+            channel = panel * integer(self.width) + integer(column) + lane
+            at = {shape.batch.var: image, shape.output.var: channel}
+            own = integer(int(shape.horizontal.place.extent))
+            at[shape.vertical.place.var] = tirx.floordiv(here, own) if self.pointwise else row
+            at[shape.horizontal.place.var] = tirx.floormod(here, own) if self.pointwise else here
+            place = ((image * integer(self.height) + row) * length + here) * integer(outputs) + channel
+            self.writer.store(result, place, self.epilogue.value(total, at))
+
+        tile.store(columns, emit)
+
+    def _taps(self, tile: Tile, image: Any, panel: Any, row: Any, start: Any, size: int) -> None:
+        """The sums over all taps that the input has for this tile."""
+        down, along = self.shape.vertical, self.shape.horizontal
+        low, high = self._vertical_bounds(row)
+        with T.serial(0, high - low) as number:
+            tap = low + number
+            line = row * integer(down.stride) + tap * integer(down.dilation) - integer(down.padding)
+            base = integer(self.origin) + image * self.batch_step + line * integer(self.row_step)
+            if int(self.shape.channel.extent) < _FEW_CHANNELS:
+                with T.serial(0, self.shape.channel.extent) as channel:
+                    for across in range(along.tap.extent):
+                        self._tap(tile, base, panel, tap, across, start, size, channel)
+            elif self._runs_on(start, size):
+                self._line(tile, base, panel, tap, start)
+            else:
+                for across in range(along.tap.extent):
+                    self._tap(tile, base, panel, tap, across, start, size, None)
+
+    def _vertical_bounds(self, row: Any) -> tuple[Any, Any]:
+        """The first tap whose line is in the image, and the one after the last."""
+        down = self.shape.vertical
+        first, taps = row * integer(down.stride) - integer(down.padding), down.tap.extent
+        inside = all(down.valid(place, tap) for place in (0, int(down.place.extent) - 1) for tap in (0, taps - 1))
+        if self.pointwise or inside:
+            return integer(0), integer(taps)
+        dilation = integer(down.dilation)
+        low = tirx.max(integer(0), tirx.floordiv(dilation - integer(1) - first, dilation))
+        high = tirx.min(integer(taps), tirx.floordiv(integer(down.size - 1) - first, dilation) + integer(1))
+        return low, tirx.max(high, low)
+
+    def _runs_on(self, start: Any, size: int) -> bool:
+        """Whether the taps of a line and the channels of each are one run of memory, and all taps are there."""
+        along = self.shape.horizontal
+        whole = not isinstance(start, int) or self._is_inside(start, size)
+        channels = int(self.shape.channel.extent)
+        return whole and constant(self.channel_step) == 1 and self.column_step == channels and along.dilation == 1
+
+    def _line(self, tile: Tile, base: Any, panel: Any, tap: Any, start: Any) -> None:
+        along, channels = self.shape.horizontal, int(self.shape.channel.extent)
+        extent = along.tap.extent * channels
+        first = self._weight_place(panel, tap, 0)
+
+        def left(index: int, k: Any) -> Any:
+            column = (integer(start) + integer(index)) * integer(along.stride) - integer(along.padding)
+            return self.memory[base + column * integer(self.column_step) + k]
+
+        def right(column: int, k: Any) -> tuple[Any, Any]:
+            return self.weight, first + k * integer(self.width) + integer(column * self.lanes)
+
+        tile.multiply(extent, left, right)
+
+    def _tap(
+        self, tile: Tile, base: Any, panel: Any, tap: Any, across: int, start: Any, size: int, channel: Any
+    ) -> None:
+        along = self.shape.horizontal
+        rows = range(size)
+        if isinstance(start, int):
+            rows = [index for index in rows if along.valid(start + index, across)]  # type: ignore[assignment]
+        if not rows:
+            return
+        first = self._weight_place(panel, tap, across)
+
+        def left(index: int, k: Any) -> Any:
+            column = (integer(start) + integer(index)) * integer(along.stride) + integer(
+                across * along.dilation - along.padding
+            )
+            return self.memory[base + column * integer(self.column_step) + k * self.channel_step]
+
+        def right(column: int, k: Any) -> tuple[Any, Any]:
+            return self.weight, first + k * integer(self.width) + integer(column * self.lanes)
+
+        if channel is None:
+            tile.multiply(int(self.shape.channel.extent), left, right, rows)
+        else:
+            tile.step(channel, left, right, rows)
+
+    def _weight_place(self, panel: Any, tap: Any, across: int) -> Any:
+        down, along, channels = self.shape.vertical, self.shape.horizontal, int(self.shape.channel.extent)
+        line = (panel * integer(down.tap.extent) + tap) * integer(along.tap.extent) + integer(across)
+        return line * integer(channels * self.width)

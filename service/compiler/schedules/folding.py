@@ -1,0 +1,52 @@
+"""How folds combine two partial results, and how vectors of them become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from service.compiler.extrema import maximum, minimum
+from service.compiler.schedules.computation import Computation
+from service.compiler.schedules.expressions import dtype_of, integer
+from service.compiler.schedules.writer import vector
+
+
+def stored_dtype(fold: Computation) -> str:
+    """The dtype of partial results; truth values are numbers, for there are no vectors of bits in memory."""
+    return "int32" if fold.fold in ("all", "any") else dtype_of(fold.value)
+
+
+def as_stored(fold: Computation, value: Any) -> Any:
+    """A term, or the start, as a partial result."""
+    if fold.fold not in ("all", "any"):
+        return value
+    return tirx.Select(value, tirx.const(1, "int32"), tirx.const(0, "int32"))
+
+
+def as_result(fold: Computation, value: Any) -> Any:
+    """A partial result as the fold gives it."""
+    return value != tirx.const(0, "int32") if fold.fold in ("all", "any") else value
+
+
+def combined(fold: Computation, old: Any, new: Any) -> Any:
+    """Two partial results as one."""
+    if fold.fold == "sum":
+        return old + new
+    if fold.fold == "any":
+        return tirx.max(old, new)
+    if fold.fold == "all":
+        return tirx.min(old, new)
+    if fold.keeps_nan:
+        return maximum(old, new) if fold.fold == "max" else minimum(old, new)
+    return tirx.max(old, new) if fold.fold == "max" else tirx.min(old, new)
+
+
+def halve(fold: Computation, sums: Any, elements: int) -> None:
+    """Folds the first `elements`, a power of two, of the local buffer `sums` into its first."""
+    while elements > 1:
+        elements //= 2
+        with vector(elements) as lane:
+            other = sums[integer(elements) + lane]
+            T.buffer_store(sums, combined(fold, sums[lane], other), [lane])

@@ -1,0 +1,38 @@
+"""What a schedule is asked with, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.compiler.schedules.vector_unit import VectorUnit
+from service.errors import JsonObject
+from service.runtime.session import Array
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a function stands: the CPU, whether loops may use threads, and the inputs that are constants.
+
+    `constants` has the value of each input that is one and the same constant wherever the function is called, and
+    None for an input that is always a constant, but not always the same.
+    """
+
+    unit: VectorUnit
+    parallel: bool = True
+    constants: Mapping[Any, Array | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A scheduled function in place of another with the same parameters.
+
+    `packings` turns constants into the form in which the kernel reads them, by the position of the parameter.
+    """
+
+    name: str
+    function: Any
+    parameters: JsonObject
+    flops: int = 0
+    packings: Mapping[int, Callable[[Array], Array]] = field(default_factory=dict)

@@ -1,0 +1,47 @@
+"""What a kernel must know of the CPU: the width of its vectors, how many it has, and how much its caches hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.target import codegen
+
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """One row of the table: bytes of a vector register and the number of registers; sizes of the caches in bytes.
+
+    `chains` is how many additions must be on their way at once to keep the arithmetic busy: its latency in cycles
+    times the operations that start in a cycle.
+    """
+
+    name: str
+    vector_bytes: int
+    registers: int
+    fused: bool
+    chains: int
+    first_cache: int = 32 << 10
+    second_cache: int = 512 << 10
+
+    def lanes(self, dtype: str) -> int:
+        """How many elements of `dtype` one register holds."""
+        bits = int("".join(each for each in dtype if each.isdigit()) or 8)
+        return max(self.vector_bytes * 8 // bits, 1)
+
+
+# The first row whose features a target has is taken.
+_ROWS: tuple[tuple[frozenset[str], VectorUnit], ...] = (
+    (frozenset({"avx512f", "avx512vl"}), VectorUnit("avx512", 64, 32, True, 8)),
+    (frozenset({"avx2", "fma"}), VectorUnit("avx2", 32, 16, True, 8)),
+    (frozenset({"avx"}), VectorUnit("avx", 32, 16, False, 6)),
+    (frozenset({"neon"}), VectorUnit("neon", 16, 32, True, 8)),
+    (frozenset(), VectorUnit("sse2", 16, 16, False, 6)),
+)
+
+
+def vector_unit(target: Any) -> VectorUnit:
+    """The row of the table for a `tvm.target.Target`."""
+    off = {str(feature)[1:] for feature in target.attrs.get("mattr", ()) if str(feature).startswith("-")}
+    has = {str(feature) for feature in codegen.llvm_get_cpu_features(target)} - off
+    return next(unit for needs, unit in _ROWS if needs <= has)
