@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PARTS = ("run", "machine", "cpu_candidate", "cpu_models", "__init__")
 
 
 def main(names: list[str]) -> int:
     """Runs the named benchmarks, or all."""
-    known = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("run", "machine", "__init__"))
+    known = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in PARTS)
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"no benchmark is named {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)

@@ -218,17 +218,13 @@ class InputData(RequestProblem):
 
 
 class IndexOutOfRange(RequestProblem):
-    """A number of an input is used as an index and lies outside of what it points into, where PyTorch raises an
-    IndexError. The detail names the operator, its line and the range; nothing outside of the range was read or written.
-    """
+    """An input is used as an index and lies outside of what it points into; PyTorch raises an IndexError."""
 
     slug, status, title = "index-out-of-range", 400, "An index in the inputs is out of range"
 
 
 class CheckFailed(RequestProblem):
-    """The values or sizes of the inputs break a rule of the model's own: an assertion, a relation between sizes, or a
-    division of integers by zero. PyTorch raises an error there, too.
-    """
+    """An assertion of the model, or a condition on sizes that it was exported under, does not hold of the inputs."""
 
     slug, status, title = "check-failed", 400, "The inputs do not pass a check of the model"
 

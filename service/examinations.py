@@ -1,4 +1,4 @@
-"""What is found out about a Compilation after its end, on request, by workers of its own: the assembly."""
+"""What is found out about a Compilation after its end, on request, by workers of its own: the assembly, a profile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from service.errors import CompilationNotReady, InternalError, JsonObject, probl
 from service.listings import assembly_functions
 from service.nouns import Confinement, Limits, Stage, Step
 from service.pool import Deadline, Pool
+from service.profiles import input_specs, parse_sizes, report
 from service.records import Artifact, Compilation
 from service.wire import Frame, FrameLimits
 from service.work_folder import LIBRARY, work_folder
@@ -50,6 +51,47 @@ class Examinations:
             step = Step(index, Stage.ASM, None, {}, True, wall_ms, wall_ms, functions=len(functions))
             return await self._compilations.add_result(key, step, blob)
 
+    async def profile(self, key: str, runs: int, sizes: str | None) -> JsonObject:
+        """Time by kernel and by source line, beside what the machine can do. `sizes` gives symbols their sizes.
+
+        Raises CompilationNotReady, UnknownCompilation, InvalidField, StoreDamaged, ExecutionFailed, DeadlineExceeded,
+        InternalError.
+        """
+        compilation = self._compilations.get(key)
+        artifact, signature = self._library(compilation), compilation.signature
+        if signature is None:
+            raise InternalError("The Compilation has a library and no Signature.")
+        chosen = parse_sizes(sizes, signature)
+        specs = [spec.to_json() for spec in input_specs(signature, chosen)]
+        async with self._one:
+            measured, machine = await self._measure(artifact, specs, runs)
+        index = {result.stage: result.index for result in compilation.results}
+        tir = await self._compilations.snapshot(key, index[Stage.TIR])
+        last = await self._compilations.snapshot(key, len(compilation.steps) - 1)
+        first = await self._compilations.snapshot(key, 0)
+        figures = report(measured, machine, tir, last, first.get("origins", []))
+        return {"id": key, "sizes": chosen, "inputs": specs, **figures}
+
+    async def _measure(self, artifact: Artifact, specs: list[JsonObject], runs: int) -> tuple[JsonObject, JsonObject]:
+        path = await asyncio.to_thread(self._compilations.library, artifact)
+        with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
+            memory = self._limits.infer_memory_bytes
+            confinement = Confinement(memory, EXAMINE_S * 4, 0, str(folder), (), worker_uid())
+            deadline = Deadline(EXAMINE_S, f"Profiling was stopped after {EXAMINE_S} s. Ask for fewer `runs`.")
+            limits = FrameLimits(MAX_JSON, 0)
+            async with self._pool.lend("infer", confinement, limits, deadline, "while it was profiled") as worker:
+                await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
+                _check((await worker.receive()).body, "ready")
+                await worker.send(Frame({"op": "profile", "inputs": specs, "runs": runs}))
+                body = (await worker.receive()).body
+        _check(body, "profiled")
+        try:
+            return _held(body["profile"]), {
+                name: float(body["machine"][name]) for name in ("flops_per_s", "bytes_per_s")
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise InternalError("The infer worker sent a profile that makes no sense.") from error
+
     def _library(self, compilation: Compilation) -> Artifact:
         if compilation.artifact is None:
             raise CompilationNotReady(
@@ -79,3 +121,17 @@ def _check(body: JsonObject, expected: str) -> None:
         raise problem_from_json(body["problem"])
     if body.get("event") != expected:
         raise InternalError("A worker sent a message that makes no sense.")
+
+
+def _held(profile: JsonObject) -> JsonObject:
+    """A worker's profile in its form. Raises KeyError, TypeError, ValueError where it is not."""
+    figures = ("min_us", "median_us", "spread_us")
+    return {
+        "runs": int(profile["runs"]),
+        "total": {name: float(profile["total"][name]) for name in figures},
+        "functions": [
+            {"function": str(each["function"]), "calls": int(each["calls"])}
+            | {name: float(each[name]) for name in figures}
+            for each in profile["functions"]
+        ],
+    }

@@ -11,6 +11,7 @@ from service.nouns import (
     CompileJob,
     Limits,
     ModelFormat,
+    PassContext,
     PassSpec,
     Recipe,
     Signature,
@@ -20,18 +21,24 @@ from service.nouns import (
     Step,
     Target,
     TensorSpec,
+    Translator,
     Verify,
     canonical_json,
 )
 from service.records import Artifact, Compilation, Model, compilation_id
 
 SPEC = TensorSpec("x", ("batch", 784), "float32")
-RECIPE = Recipe((PassSpec("fuse", {"deep": True}),), Target("native", 2), "mine")
+RECIPE = Recipe(
+    (PassSpec("fuse", {"deep": True}),),
+    Target("native", 2),
+    "mine",
+    PassContext(3, ("FoldConstant",), {"tirx.noalias": False}),
+)
 STEP = Step(0, Stage.IMPORT, None, {}, True, 1.5, 1.25, {"relax.add": 2}, 1, 0.5, ("a note",))
 COMPILATION = Compilation(
     "ab" * 16, State.SUCCEEDED, "2026-01-01T00:00:00Z", Model("cd" * 32, ModelFormat.EXPORTED_PROGRAM, 9, "m.pt2"),
     RECIPE, Verify.EVERY_STEP, SpecialValues.REPORT, "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z", (SPEC,), Signature((SPEC,), (SPEC,), {"batch": (1, None)}),
-    (STEP,), ({"phase": "import", "wall_ms": 1.0, "cpu_ms": 1.0},), {"passed": True}, Artifact("ef" * 32, {"cpu": "x"}), None,
+    (STEP,), (), ({"phase": "import", "wall_ms": 1.0, "cpu_ms": 1.0},), {"passed": True}, Artifact("ef" * 32, {"cpu": "x"}), None,
 )  # fmt: skip
 
 
@@ -47,6 +54,7 @@ def test_steps_link_to_their_ir():
 
 def test_a_job_read_back_from_json_is_the_same():
     job = CompileJob("/m", ModelFormat.EXPORTED_PROGRAM, RECIPE, Verify.ARTIFACT, (SPEC,), None, "/w", Limits())
+    job = dataclasses.replace(job, translator=Translator("course", "tensorir"))
     assert CompileJob.from_json(json.loads(json.dumps(job.to_json()))) == job
     assert job.library_path == "/w/model.so"
 
@@ -72,6 +80,8 @@ BASE = {
         {"special_values": SpecialValues.REPORT},
         {"inputs": {"declared": [SPEC.to_json()]}},
         {"toolchain": {"tvm": "2"}},
+        {"recipe": dataclasses.replace(RECIPE, context=PassContext(1))},
+        {"translator": Translator("course", "tensorir")},
     ],
 )
 def test_whatever_changes_the_result_changes_the_id(change):

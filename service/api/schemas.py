@@ -321,6 +321,59 @@ class ProvenanceView(BaseModel):
     coverage: CoverageView
 
 
+class TimesView(BaseModel):
+    """Times in µs; the spread is from the 10th to the 90th percentile."""
+
+    min_us: float
+    median_us: float
+    spread_us: float
+
+
+class SourceView(BaseModel):
+    module: str | None
+    source: str | None
+
+
+class SourceShareView(SourceView):
+    share: float
+
+
+class KernelView(TimesView):
+    """One kernel: its times are sums over its calls of one run; rates are null where a size is a symbol."""
+
+    function: str
+    calls: int
+    share: float
+    flops: int | None
+    flops_per_s: int | None
+    of_peak: float | None
+    bytes_moved: int | None
+    bytes_per_s: int | None
+    of_bandwidth: float | None
+    sources: list[SourceView]
+
+
+class MachineView(BaseModel):
+    """What one core did at most when it was measured: float32 operations, and bytes read from memory, a second."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+
+class ProfileView(BaseModel):
+    """Where the time of an Artifact goes. `total` is of whole runs, copies of inputs and outputs included."""
+
+    id: str
+    sizes: dict[str, int]
+    inputs: list[TensorSpecView]
+    runs: int
+    total: TimesView
+    kernels: list[KernelView]
+    virtual_machine_us: float
+    machine: MachineView
+    sources: list[SourceShareView]
+
+
 class StepReference(BaseModel):
     id: str
     stage: str

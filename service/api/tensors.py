@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401  makes numpy know bfloat16
 import numpy as np
 import numpy.typing as npt
 
+from service.dimensions import evaluated, solved, symbols_of
 from service.errors import (
     InputData,
     InputDtype,
@@ -77,7 +78,7 @@ def read_inputs(given: Any, signature: Signature, *, may_have_booleans: bool) ->
     arrays = [_read_tensor(by_name[spec.name], spec) for spec in signature.inputs]
     for spec, array in zip(signature.inputs, arrays, strict=True):
         _check_shape(spec, array.shape, symbols)
-    _check_ranges(symbols, signature)
+    _check_ranges(_with_parts(symbols), signature)
     return [
         RawTensor(spec.dtype, array.shape, array.tobytes())
         for spec, array in zip(signature.inputs, arrays, strict=True)
@@ -159,6 +160,33 @@ def _check_shape(spec: TensorSpec, shape: tuple[int, ...], symbols: dict[str, tu
                 expected=expected,
                 got=list(shape),
             )
+
+
+def _with_parts(symbols: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    """Also the symbols that are no dimension by themselves, as h of 2*h. Raises InputShape where h has no size."""
+    known = {name: entry for name, entry in symbols.items() if name.isidentifier()}
+    for expression, (got, where) in symbols.items():
+        if expression.isidentifier():
+            continue
+        sizes = {name: size for name, (size, _) in known.items()}
+        missing = symbols_of(expression) - set(sizes)
+        if len(missing) == 1:
+            (symbol,) = missing
+            size = solved(expression, symbol, got, sizes)
+            if size is None:
+                raise InputShape(
+                    f"The dimension {expression!r} ({where}) is {got}, which it is for no whole number {symbol!r}.",
+                    expected=expression,
+                    got=got,
+                )
+            known[symbol] = (size, f"of {expression!r}, {where}")
+            continue
+        want = evaluated(expression, sizes)
+        if want is not None and want != got:
+            raise InputShape(
+                f"The dimension {expression!r} ({where}) must be {want}, not {got}.", expected=want, got=got
+            )
+    return known
 
 
 def _check_ranges(symbols: dict[str, tuple[int, str]], signature: Signature) -> None:

@@ -23,7 +23,16 @@ Linker = Callable[[str, list[str]], None]
 
 
 def build_executable(mod: IRModule, target: Any) -> Any:
-    """`mod` as an executable in memory, without any further fusion.
+    """`mod` as an executable in memory, lowered by `lower`. Raises what tvm raises."""
+    with target:
+        mod = lower(mod, target)
+        if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
+            mod = _with_a_kernel(mod)
+        return relax.build(mod, target=target, relax_pipeline=None)
+
+
+def lower(mod: IRModule, target: Any) -> IRModule:
+    """`mod` as the virtual machine can run it, kernels as TensorIR, without any further fusion.
 
     Operators that no pass has lowered are lowered one by one. Groups that fuse_tir has not seen become one kernel
     each, since the virtual machine cannot call a group. Raises what tvm raises.
@@ -34,10 +43,7 @@ def build_executable(mod: IRModule, target: Any) -> Any:
         if any(is_primitive(function) for _, function in relax_functions(mod)):
             mod = relax.transform.FuseTIR()(mod)
         mod = _sequence(cpu_generic.dataflow_lower_passes(target), mod)
-        mod = _sequence(cpu_generic.finalize_passes(target), mod)
-        if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
-            mod = _with_a_kernel(mod)
-        return relax.build(mod, target=target, relax_pipeline=None)
+        return _sequence(cpu_generic.finalize_passes(target), mod)
 
 
 def _with_a_kernel(mod: IRModule) -> IRModule:

@@ -11,9 +11,10 @@ from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.pipeline import Emit, Pipeline, begin
 from service.compiler.results import BuildRecorder
+from service.compiler.step_numbers import StepNumbers
 from service.compiler.target import tvm_target
 from service.compiler.verify import example_case, make_cases, verify
-from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject
+from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject, VerificationFailed
 from service.nouns import CompileJob, Verify
 from service.runtime.session import Session
 
@@ -28,8 +29,8 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
     importing = Duration()
     model = _import(job, emit, importing)
     last = len(job.recipe.passes)
-    case = example_case(model) if job.verify is Verify.EVERY_STEP else None
-    pipeline = Pipeline(target, job.limits, emit, case, model.origins)
+    numbers = _numbers(job, model, target)
+    pipeline = Pipeline(target, job.limits, emit, numbers, model.origins)
     pipeline.import_step(model.module, importing, model.notes)
     with pass_context(job.recipe.context):
         mod = pipeline.run(model.module, job.recipe.passes)
@@ -47,7 +48,7 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
 
     emit(begin("verify", last, None), ())
     with pipeline.verifying.measure():
-        verification = _verify(job, model, last)
+        verification = _verify(job, model, last, numbers)
     phases = {"import": importing, "pass": pipeline.spent, "build": building, "verify": pipeline.verifying}
     succeeded: JsonObject = {
         "event": "succeeded",
@@ -71,7 +72,21 @@ def _import(job: CompileJob, emit: Emit, duration: Duration) -> ImportedModel:
     return model
 
 
-def _verify(job: CompileJob, model: ImportedModel, last: int) -> JsonObject:
+def _numbers(job: CompileJob, model: ImportedModel, target: Any) -> StepNumbers | None:
+    if job.verify is not Verify.EVERY_STEP:
+        return None
+    names = tuple(spec.name for spec in model.signature.outputs)
+    depth = model.reference.depth()
+    return StepNumbers(example_case(model), target, depth, names, model.node_of, model.node_values)
+
+
+def _verify(job: CompileJob, model: ImportedModel, last: int, numbers: StepNumbers | None) -> JsonObject:
+    steps = None if numbers is None else numbers.summary()
     with boundary(ExecutionFailed, "The library could not be verified", job.limits, step=last):
         cases = make_cases(model)
-        return verify(Session(job.library_path), cases, model.signature.outputs, job.special_values.value)
+        try:
+            result = verify(Session(job.library_path), cases, model.signature.outputs, job.special_values.value)
+        except VerificationFailed as problem:
+            problem.extensions["steps"] = steps
+            raise
+    return result | {"steps": steps}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 import torch.utils._pytree as pytree
@@ -11,6 +14,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from service.compiler.constants import array_of, tensor_of
 from service.compiler.corrections.ordering import FIRST_OF_EQUALS
+from service.compiler.size_guards import Condition
 from service.errors import ImportFailed
 from service.runtime.session import Array
 
@@ -18,8 +22,10 @@ from service.runtime.session import Array
 class EagerReference:
     """The archive's own module, run by PyTorch without gradients."""
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, conditions: Sequence[Condition] = ()) -> None:
+        """`conditions` are what the program asks of the sizes of its inputs."""
         self._program = program
+        self._conditions = conditions
         self._module = program.module()
         self._specs = user_input_specs(program)
         self._decomposed: list[torch.export.ExportedProgram] | None = None
@@ -91,27 +97,46 @@ class EagerReference:
         )
 
     def resized(self, inputs: list[Array], choice: int = 0) -> list[tuple[int, ...]] | None:
-        """Implements `Reference.resized`: every symbol that is a dimension by itself takes another size."""
-        sizes: dict[str, int] = {}
-        for spec, value in zip(self._specs, inputs, strict=True):
-            for dim, size in zip(_value(self._program, spec).shape, value.shape, strict=True):
-                if isinstance(dim, torch.SymInt) and str(dim) not in sizes and str(dim).isidentifier():
-                    sizes[str(dim)] = self._other_size(str(dim), size, choice)
+        """Implements `Reference.resized`."""
         shapes = [_value(self._program, spec).shape for spec in self._specs]
-        if not sizes or any(_symbols(dim) - set(sizes) for shape in shapes for dim in shape):
+        given: dict[str, int] = {}
+        for shape, value in zip(shapes, inputs, strict=True):
+            for dim, size in zip(shape, value.shape, strict=True):
+                symbol = _part_of(dim, size)
+                if symbol is not None:
+                    given.setdefault(*symbol)
+        if not given or any(_symbols(dim) - set(given) for shape in shapes for dim in shape):
             return None
-        return [tuple(_evaluate(dim, sizes) for dim in shape) for shape in shapes]
+        candidates = [self._other_sizes(symbol, size, choice) for symbol, size in given.items()]
+        for sizes in itertools.islice(itertools.product(*candidates), MAX_TRIED):
+            chosen = dict(zip(given, sizes, strict=True))
+            if all(condition.holds(chosen) for condition in self._conditions):
+                return [tuple(_evaluate(dim, chosen) for dim in shape) for shape in shapes]
+        return None
 
-    def _other_size(self, symbol: str, size: int, choice: int) -> int:
-        """The next larger or smaller size, or as the second choice the smallest that the bounds allow."""
-        for known, bounds in self._program.range_constraints.items():
-            if str(known) == symbol:
-                least = max(int(bounds.lower), 1)
-                if choice == 1 and least != size:
-                    return least
-                larger = size + 1 + choice
-                return larger if larger <= bounds.upper else max(size - 1, least)
-        return size + 1 + choice
+    def _other_sizes(self, symbol: str, size: int, choice: int) -> list[int]:
+        """Sizes within the bounds: next to this one, and as the second choice the smallest that the bounds allow."""
+        bounds = next((each for known, each in self._program.range_constraints.items() if str(known) == symbol), None)
+        least = 1 if bounds is None else max(int(bounds.lower), 1)
+        near = [size + 1 + choice, size + 2 + choice, size + 3, size + 4, 2 * size, 3 * size, max(size - 1, 1), size]
+        tried = [least, *near] if choice == 1 else near
+        return [each for each in tried if bounds is None or least <= each <= bounds.upper]
+
+
+# How many combinations of sizes are tried for one that all conditions allow.
+MAX_TRIED = 500
+
+
+def _part_of(dim: Any, size: int) -> tuple[str, int] | None:
+    """The symbol of a dimension such as s or 2 * s, and its value where the dimension is `size`."""
+    if not isinstance(dim, torch.SymInt) or len(dim.node.expr.free_symbols) != 1:
+        return None
+    (symbol,) = dim.node.expr.free_symbols
+    polynomial = sympy.Poly(dim.node.expr, symbol) if dim.node.expr.is_polynomial(symbol) else None
+    if polynomial is None or not polynomial.is_linear:
+        return None
+    factor, offset = (int(each) for each in polynomial.all_coeffs())
+    return str(symbol), (size - offset) // factor
 
 
 def _interpreted(

@@ -78,7 +78,7 @@ def _changes(program: torch.export.ExportedProgram) -> list[JsonObject]:
                     "count": 1,
                     "module_path": site.module,
                     "source_line": site.source,
-                    "hint": "A compiled library keeps no state: call model.eval(), or take it as an input and return it.",
+                    "hint": "A library keeps no state: call model.eval(), or take it as an input and return it.",
                 }
             )
     return found

@@ -41,9 +41,12 @@ class Miss:
     binding: Any
     message: str
 
-    def matched(self) -> int:
-        """How many operators matched."""
-        return sum(bool(self.pattern.nodes[name].operators) for name in self.nodes)
+    def nearness(self) -> int:
+        """How many operators are as the pattern has them, also one that fails by another constraint."""
+        matched = {name for name in self.nodes if self.pattern.nodes[name].operators}
+        if self.constraint != "op" and self.pattern.nodes[self.node].operators:
+            matched.add(self.node)
+        return len(matched)
 
     def to_json(self, function: str) -> JsonObject:
         return {
@@ -66,13 +69,15 @@ class _Attempt:
     nodes: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, Any] = field(default_factory=dict)
     furthest: Miss | None = None
+    rank: tuple[int, int] = (-1, 0)
     left: int = MAX_ATTEMPTS
 
-    def fail(self, node: Node, constraint: str, binding: Any, message: str) -> bool:
-        """Records the failure if none came further; always False."""
+    def fail(self, node: Node, constraint: str, binding: Any, message: str, telling: int = 2) -> bool:
+        """Records the failure if none came further, and of those no more `telling` one; always False."""
         miss = Miss(self.pattern, self.root, dict(self.nodes), node.name, constraint, binding, message)
-        if self.furthest is None or miss.matched() > self.furthest.matched():
-            self.furthest = miss
+        rank = (miss.nearness(), telling)
+        if rank > self.rank:
+            self.furthest, self.rank = miss, rank
         return False
 
 
@@ -156,8 +161,8 @@ class Matcher:
         if node.operators:
             operator = self.operator(expr)
             if operator not in node.operators:
-                found = f"it is {operator}" if operator else f"it is {self._kind(expr)}"
-                return attempt.fail(node, "op", expr, f"{shown(expr)} must be {_either(node.operators)}, but {found}")
+                message = f"{shown(expr)} must be {_either(node.operators)}, but it is {operator or self._kind(expr)}"
+                return attempt.fail(node, "op", expr, message, telling=0 if operator is None else 1)
             if expr in self.claimed:
                 message = f"{shown(expr)} belongs to the group {self.claimed[expr]!r} already"
                 return attempt.fail(node, "group", expr, message)
@@ -189,9 +194,9 @@ class Matcher:
                 holds = wanted == "*" or bool(tvm_ffi.structural_equal(attempt.sizes.setdefault(wanted, size), size))
             if not holds:
                 known = attempt.sizes.get(str(wanted), wanted)
-                said = f"{wanted}, which is {known} here," if isinstance(wanted, str) else str(wanted)
-                sizes = ", ".join(str(each) for each in expr.ty.shape.values)
-                message = f"{shown(expr)} must have a size {said} where it has {size}; its shape is ({sizes})"
+                said = f"{wanted}, which is {_dim(known)} here," if isinstance(wanted, str) else str(wanted)
+                sizes = ", ".join(_dim(each) for each in expr.ty.shape.values)
+                message = f"{shown(expr)} must have a size {said} where it has {_dim(size)}; its shape is ({sizes})"
                 return attempt.fail(node, "shape", expr, message)
         return True
 
@@ -242,8 +247,9 @@ class Matcher:
             readers = self.readers.get(var, [])
             if isinstance(found, Miss) or any(self.operator(reader) in parent.operators for reader in readers):
                 continue
-            names = sorted({self.operator(reader) or "no operator" for reader in readers}) or ["nothing but the result"]
-            message = f"{shown(var)} must be read by {_either(parent.operators)}, but it is read by {', '.join(names)}"
+            names = sorted({operator for operator in map(self.operator, readers) if operator is not None})
+            found_there = f"it is read by {', '.join(names)}" if names else "no operator reads it"
+            message = f"{shown(var)} must be read by {_either(parent.operators)}, but {found_there}"
             reader = readers[0] if readers else None
             yield Miss(pattern, var, found.nodes, parent.name, "op", reader, message)
 
@@ -267,9 +273,13 @@ def shown(expr: Any) -> str:
     if isinstance(expr, relax.Var):
         return f"{expr.name!r}"
     if isinstance(expr, Constant) and isinstance(expr.ty.shape, relax.ShapeExpr):
-        sizes = ", ".join(str(size) for size in expr.ty.shape.values)
+        sizes = ", ".join(_dim(size) for size in expr.ty.shape.values)
         return f"a constant ({sizes}) {expr.ty.dtype}"
     return "an expression"
+
+
+def _dim(size: Any) -> str:
+    return str(int(size)) if isinstance(size, tirx.IntImm) else str(size)
 
 
 def _either(operators: tuple[str, ...]) -> str:

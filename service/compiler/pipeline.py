@@ -10,7 +10,6 @@ from typing import Any
 import tvm_ffi
 from tvm import IRModule, relax
 
-from service.compiler.build import build_executable
 from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
 from service.compiler.passes import Pass, make_pass
@@ -18,10 +17,9 @@ from service.compiler.provenance import Origin
 from service.compiler.report import Report
 from service.compiler.results import Result
 from service.compiler.snapshot import Snapshots
-from service.compiler.verify import Case, largest_error
+from service.compiler.step_numbers import Numbers, StepNumbers
 from service.errors import ExecutionFailed, IllFormedModule, JsonObject, PassFailed
 from service.nouns import Limits, PassSpec, Stage, Step
-from service.runtime.session import Session
 
 Emit = Callable[[JsonObject, tuple[bytes, ...]], None]
 
@@ -30,14 +28,14 @@ Emit = Callable[[JsonObject, tuple[bytes, ...]], None]
 class Pipeline:
     """Runs the steps of one Compilation and emits each when it is done.
 
-    `case` is given when the numbers are to be checked at every step; `origins` has the node of the model of each
+    `numbers` is given when they are to be checked at every step; `origins` has the node of the model of each
     variable of the imported module.
     """
 
     target: Any
     limits: Limits
     emit: Emit
-    case: Case | None = None
+    numbers: StepNumbers | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     spent: Duration = field(default_factory=Duration)
     verifying: Duration = field(default_factory=Duration)
@@ -93,7 +91,7 @@ class Pipeline:
         with boundary(IllFormedModule, sentence, self.limits, **where):
             relax.analysis.well_formed(mod)
         snapshot = self._snapshots.take(mod, **where)
-        error, notes = self._check_numbers(mod, step)
+        numbers = self._check_numbers(mod, step)
         done = dataclasses.replace(
             step,
             wall_ms=round(step.wall_ms, 3),
@@ -101,22 +99,29 @@ class Pipeline:
             ops=snapshot.ops,
             functions=snapshot.functions,
             figures=snapshot.figures,
-            error=error,
-            notes=step.notes + notes,
+            error=None if numbers is None else numbers.error,
+            notes=step.notes + _said_of(numbers),
+            details=step.details if numbers is None else step.details | {"numbers": numbers.details},
         )
         self.emit({"event": "step", "step": done.to_json()}, (snapshot.blob,))
 
-    def _check_numbers(self, mod: IRModule, step: Step) -> tuple[float | None, tuple[str, ...]]:
-        if self.case is None:
-            return None, ()
+    def _check_numbers(self, mod: IRModule, step: Step) -> Numbers | None:
+        if self.numbers is None:
+            return None
         self.emit(begin("verify", step.index, step.pass_name), ())
         where: JsonObject = {"step": step.index, "pass": step.pass_name}
         sentence = f"The module after step {step.index} ({step.pass_name or 'the import'}) could not be run"
         with self.verifying.measure(), boundary(ExecutionFailed, sentence, self.limits, **where):
-            error = largest_error(Session(build_executable(mod, self.target)), self.case)
-        if error is None:
-            return None, ("The outputs of this step differ from PyTorch's in shape, dtype, NaN or infinity.",)
-        return error, ()
+            return self.numbers.check(mod, step.index, step.changed)
+
+
+def _said_of(numbers: Numbers | None) -> tuple[str, ...]:
+    if numbers is None or numbers.passed:
+        return ()
+    reasons = [f"{each['name']!r}: {each.get('reason', 'it is wrong')}" for each in numbers.details["outputs"]]
+    binding = numbers.details.get("first_binding")
+    where = "" if binding is None else f" The first binding that differs is {binding['binding']!r}."
+    return (f"The outputs of this step differ from PyTorch's ({'; '.join(reasons)}).{where}",)
 
 
 def begin(phase: str, step: int, pass_name: str | None) -> JsonObject:

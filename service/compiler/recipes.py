@@ -18,6 +18,10 @@ PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {
         "The road of the MLC lecture: fuse matmul and add by pattern, lower by an operator map, one kernel a group.",
         ("fuse_dense_add", "lower_to_tensorir", "fuse_tir"),
     ),
+    "fast": (
+        "The quickest code: the generic road, then images with the channels last, and kernels made for the CPU.",
+        ("generic", "fuse_epilogues", "channels_last", "legalize_ops", "schedule"),
+    ),
     "none": ("No pass: the build lowers the imported operators one by one.", ()),
 }
 

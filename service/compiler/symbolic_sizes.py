@@ -20,6 +20,8 @@ def symbolic(expression: Any, symbols: Mapping[str, Any]) -> Any:
         return tirx.const(int(expression), "int64")
     if isinstance(expression, sympy.Float | sympy.Rational):
         return tirx.const(float(expression), "float64")
+    if expression in (sympy.true, sympy.false):
+        return tirx.const(bool(expression), "bool")
     if isinstance(expression, sympy.Symbol):
         return symbols[str(expression)]
     parts = [symbolic(part, symbols) for part in expression.args]
@@ -37,18 +39,35 @@ def _as_float(x: Any) -> Any:
     return tirx.Cast("float64", x)
 
 
+def _divisor(size: Any) -> Any:
+    """A size that is divided by: never 0, by which the processor cannot divide."""
+    return size if isinstance(size, tirx.IntImm) else tirx.max(size, tirx.const(1, "int64"))
+
+
 _SYMPY: dict[Any, Callable[..., Any]] = {
     sympy.Add: operator.add,
     sympy.Mul: operator.mul,
     sympy.Pow: _power,
-    torch_sympy.FloorDiv: tirx.floordiv,
-    torch_sympy.CleanDiv: tirx.floordiv,
-    torch_sympy.PythonMod: tirx.floormod,
-    torch_sympy.Mod: tirx.floormod,
-    torch_sympy.CeilDiv: lambda a, b: tirx.floordiv(a + b - 1, b),
+    torch_sympy.FloorDiv: lambda a, b: tirx.floordiv(a, _divisor(b)),
+    torch_sympy.CleanDiv: lambda a, b: tirx.floordiv(a, _divisor(b)),
+    torch_sympy.PythonMod: lambda a, b: tirx.floormod(a, _divisor(b)),
+    torch_sympy.Mod: lambda a, b: tirx.floormod(a, _divisor(b)),
+    torch_sympy.CeilDiv: lambda a, b: tirx.floordiv(a + b - 1, _divisor(b)),
     torch_sympy.Max: tirx.max,
     torch_sympy.Min: tirx.min,
     torch_sympy.ToFloat: _as_float,
     torch_sympy.IntTrueDiv: lambda a, b: _as_float(a) / _as_float(b),
     torch_sympy.FloatTrueDiv: lambda a, b: a / b,
+    torch_sympy.TruncToInt: lambda x: tirx.Cast("int64", x),
+    torch_sympy.FloorToInt: lambda x: tirx.Cast("int64", tirx.floor(x)),
+    torch_sympy.CeilToInt: lambda x: tirx.Cast("int64", tirx.ceil(x)),
+    sympy.Eq: lambda a, b: a == b,
+    sympy.Ne: lambda a, b: a != b,
+    sympy.StrictLessThan: lambda a, b: a < b,
+    sympy.LessThan: lambda a, b: a <= b,
+    sympy.StrictGreaterThan: lambda a, b: a > b,
+    sympy.GreaterThan: lambda a, b: a >= b,
+    sympy.And: tirx.And,
+    sympy.Or: tirx.Or,
+    sympy.Not: tirx.Not,
 }

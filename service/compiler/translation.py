@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -13,9 +14,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tvm import IRModule, relax, te, tirx
 from tvm.ir import Constant
 
-from service.compiler.checks import Check, assertion, first_failed
+from service.compiler.checks import Check, SizeCheck, Whole, assertion, first_failed, first_wrong_size, within_range
 from service.compiler.constants import relax_constant
+from service.compiler.settled import hold_against, is_foldable
 from service.compiler.site import Site, operator_name
+from service.compiler.size_guards import Condition, multiples
 from service.compiler.symbolic_sizes import symbolic
 from service.errors import ImportFailed
 
@@ -55,8 +58,15 @@ class Translation:
     converter that gets one wrong makes the import fail, and never a wrong answer.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram, converters: dict[str, Converter]) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        converters: dict[str, Converter],
+        conditions: Sequence[Condition] = (),
+    ) -> None:
+        """`conditions` on the sizes of the inputs are checked by the library before it computes anything."""
         self.program = program
+        self.conditions = conditions
         self.converters = converters
         self.builder = relax.BlockBuilder()
         self.symbols: dict[str, Any] = {}
@@ -67,6 +77,11 @@ class Translation:
         self.fixed: set[torch.fx.Node] = set()
         self.twins: dict[str, torch.fx.Node] = {}
         self.derived: dict[str, Any] = {}
+        self.wholes: list[Whole] = []
+        # Symbols that are known to be multiples, as such: s as 4 * q.
+        self.multiples: dict[Any, Any] = {}
+        # The first dimension of the inputs that each expression is, as the user knows it.
+        self.labels: dict[str, str] = {}
         # The node that is being converted, and of each variable of the function the node that it comes from.
         self.current: torch.fx.Node | None = None
         self.origins: dict[str, torch.fx.Node] = {}
@@ -87,6 +102,7 @@ class Translation:
         expression = size.node.expr
         if expression.is_number:
             return int(expression)
+        expression = expression.subs(self.multiples)
         if str(expression) in self.derived:
             return self.derived[str(expression)]
         return symbolic(expression, self._known(expression))
@@ -94,6 +110,8 @@ class Translation:
     def _known(self, expression: Any) -> dict[str, Any]:
         """The symbols of `expression`. Raises ImportFailed where one is not a size of the inputs."""
         for symbol in expression.free_symbols:
+            if str(symbol) in self.symbols:
+                continue
             if self.bound is not None and str(symbol) not in self.bound:
                 raise ImportFailed("a size or a number depends on the data, which cannot be compiled.", step=0)
             self.symbols.setdefault(str(symbol), tirx.Var(str(symbol), "int64"))
@@ -146,7 +164,7 @@ class Translation:
 
     def _number(self, value: Any, dtype: torch.dtype) -> Any:
         """A number that depends on sizes, as a () tensor."""
-        expression = value.node.expr
+        expression = value.node.expr.subs(self.multiples)
         if expression.is_number:
             number = float(expression) if isinstance(value, torch.SymFloat) else int(expression)
             return relax_constant(torch.tensor(number, dtype=dtype))
@@ -218,6 +236,7 @@ class Translation:
         parameters = self._parameters()
         attributes = self._bounds()
         with self.builder.function("main", parameters, attrs=attributes, pure=True):
+            size_checks = self._check_sizes()
             with self.builder.dataflow():
                 for node in self.program.graph.nodes:
                     if node.op == "call_function":
@@ -229,10 +248,39 @@ class Translation:
                 self.builder.emit(assertion(self.checks, *verdict))
             self.builder.emit_func_output(result)
         module = self.builder.get()
-        if self.checks:
+        if self.checks or size_checks:
             main = module["main"]
             module["main"] = relax.Function(main.params, main.body, main.ret_ty, False, main.attrs)
         return module
+
+    def _check_sizes(self) -> list[SizeCheck]:
+        """The checks of sizes, which stand before all else: with wrong sizes a kernel could leave its buffers."""
+        checks = [check for whole in self.wholes for check in whole.checks(self.program.range_constraints)]
+        for condition in self.conditions:
+            expression = condition.expression.subs(self.multiples)
+            if expression not in (sympy.true, True):
+                checks.append(SizeCheck(partial(symbolic, expression), condition.text))
+        checks += self._ranges() if checks else []
+        if checks:
+            known = {name: size for name, size in self.symbols.items() if isinstance(size, tirx.Var)}
+            known |= {str(whole.var.name): whole.var for whole in self.wholes}
+            resolved = [SizeCheck(partial(self._resolved, check.condition), check.text) for check in checks]
+            self.builder.emit(assertion(resolved, *first_wrong_size(self.builder, resolved, known)))
+        return checks
+
+    def _ranges(self) -> list[SizeCheck]:
+        """The ranges of the symbols that are dimensions by themselves."""
+        found = []
+        for symbol, bounds in self.program.range_constraints.items():
+            name = str(symbol)
+            if isinstance(self.symbols.get(name), tirx.Var):
+                found += within_range(name, int(bounds.lower), bounds.upper, self.labels.get(name, name))
+        return found
+
+    def _resolved(self, condition: Callable[[Mapping[str, Any]], Any], known: Mapping[str, Any]) -> Any:
+        """`condition` with the symbols that are parts of a whole dimension."""
+        parts = {whole.symbol: whole.part(known[str(whole.var.name)]) for whole in self.wholes}
+        return condition({**known, **parts})
 
     def _verdict(self) -> list[Any]:
         """Whether all checks hold and the number of the first that does not; nothing where there is no check."""
@@ -267,18 +315,29 @@ class Translation:
         Relax defines a symbol where it stands alone in a shape; so the whole dimension gets a symbol of its own.
         """
         specs = [spec for spec in self.program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-        sizes = [size for spec in specs for size in nodes[spec.arg.name].meta["val"].shape]
-        expressions = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
+        for symbol, factor in multiples(self.conditions).items():
+            part = sympy.Symbol(f"{symbol}_part", integer=True, positive=True)
+            self.multiples[symbol] = factor * part
+        expressions = []
+        for spec in specs:
+            for axis, size in enumerate(nodes[spec.arg.name].meta["val"].shape):
+                if isinstance(size, torch.SymInt):
+                    expressions.append(size.node.expr.subs(self.multiples))
+                    self.labels.setdefault(str(expressions[-1]), f"{spec.arg.name}.size({axis})")
         bound = {str(expression) for expression in expressions if isinstance(expression, sympy.Symbol)}
+        origins = {str(parts.free_symbols.pop()): str(symbol) for symbol, parts in self.multiples.items()}
         for expression in expressions:
             free = sorted(expression.free_symbols, key=str)
             if len(free) != 1 or str(free[0]) in bound or not sympy.Poly(expression, free[0]).is_linear:
                 continue
+            name = str(free[0])
             factor, offset = (int(each) for each in sympy.Poly(expression, free[0]).all_coeffs())
-            whole = tirx.Var(f"{free[0]}_whole", "int64")
-            self.derived[str(expression)] = whole
-            self.symbols[str(free[0])] = tirx.floordiv(whole - offset, factor)
-            bound.add(str(free[0]))
+            var = tirx.Var(origins.get(name, f"{name}_whole"), "int64")
+            whole = Whole(name, var, factor, offset, self.labels[str(expression)], origins.get(name))
+            self.wholes.append(whole)
+            self.derived[str(expression)] = whole.var
+            self.symbols[whole.symbol] = whole.part(whole.var)
+            bound.add(name)
 
     def _stored(self, spec: Any) -> torch.Tensor:
         store = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
@@ -287,11 +346,15 @@ class Translation:
 
     def _bounds(self) -> dict[str, Any]:
         lower, upper = {}, {}
-        for symbol, bounds in self.program.range_constraints.items():
-            if str(symbol) in self.symbols and not self.derived:
-                lower[str(symbol)] = int(bounds.lower)
-                if bounds.upper.is_Integer:
-                    upper[str(symbol)] = int(bounds.upper)
+        ranges = self.program.range_constraints
+        bounds = {str(whole.var.name): whole.bounds(ranges) for whole in self.wholes}
+        for symbol, each in ranges.items():
+            if isinstance(self.symbols.get(str(symbol)), tirx.Var):
+                bounds[str(symbol)] = int(each.lower), each.upper
+        for name, (low, high) in bounds.items():
+            lower[name] = low
+            if getattr(high, "is_Integer", False):
+                upper[name] = int(high)
         attributes: dict[str, Any] = {"tir_var_lower_bound": lower} if lower else {}
         return attributes | ({"tir_var_upper_bound": upper} if upper else {})
 
@@ -321,7 +384,7 @@ class Translation:
             ) from None
         finally:
             self.current = outer
-        _hold_against(value, converted, self, site)
+        hold_against(value, converted, self, site)
         return converted
 
     def _twin(self, node: torch.fx.Node) -> torch.fx.Node | None:
@@ -346,45 +409,6 @@ class Translation:
         return relax_constant(tensor)
 
 
-def is_foldable(node: torch.fx.Node, constants: Collection[torch.fx.Node]) -> bool:
-    """Whether PyTorch itself computes `node` now: it depends on `constants` alone, and is small."""
-    value: Any = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    return all(each in constants for each in node.all_input_nodes) and _is_small(value)
-
-
-FOLDED_ELEMENTS = 1 << 20
-
-
-def _is_small(value: torch.Tensor) -> bool:
-    return all(isinstance(size, int) for size in value.shape) and value.numel() <= FOLDED_ELEMENTS
-
-
 def dtype_name(dtype: torch.dtype) -> str:
     """Numpy's and TVM's name of a dtype."""
     return str(dtype).removeprefix("torch.")
-
-
-def _hold_against(value: Any, converted: Any, translation: Translation, site: Site) -> None:
-    """Raises ImportFailed where the dtype or the shape of a converted value is not PyTorch's."""
-    if isinstance(value, list | tuple):
-        for each, mine in zip(value, converted, strict=True):
-            _hold_against(each, mine, translation, site)
-        return
-    if value is None or converted is None:
-        return
-    mine = converted.ty
-    dims = translation.dims(value)
-    same = str(mine.dtype) == dtype_name(value.dtype) and mine.shape is not None and len(mine.shape) == len(dims)
-    same = same and all(
-        not isinstance(dim, int) or not isinstance(size, tirx.IntImm) or int(size) == dim
-        for size, dim in zip(mine.shape, dims, strict=True)
-    )
-    if not same:
-        raise ImportFailed(
-            f"{site}: the compiled operator would give {mine}, PyTorch gives {dtype_name(value.dtype)} {dims}. "
-            "This is a fault of relaxd; write this part of the model in another way.",
-            step=0,
-            operator=site.operator,
-        )

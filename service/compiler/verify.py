@@ -11,7 +11,7 @@ import numpy as np
 
 from service.compiler.importers import ImportedModel, Reference
 from service.compiler.tolerance import compare, settled, tolerance_of
-from service.errors import ExecutionFailed, JsonObject, Problem, RequestProblem, ServerProblem, VerificationFailed
+from service.errors import ExecutionFailed, JsonObject, Problem, ServerProblem, VerificationFailed
 from service.nouns import TensorSpec
 from service.runtime.session import Array, Session
 from service.runtime.tvm_errors import readable_message
@@ -52,7 +52,8 @@ def example_case(model: ImportedModel) -> Case:
         expected = model.reference.run(model.example_inputs)
     except Exception as error:
         raise ExecutionFailed(
-            f"PyTorch could not run the model on its example inputs: {readable_message(error)} Send other `inputs`."
+            f"PyTorch could not run the model on its example inputs: {readable_message(error)}. Send inputs that it "
+            "takes, as an .npz in the part `inputs`; without them and without any in the file, relaxd draws some."
         ) from error
     inputs, reference = model.example_inputs, model.reference
     wide = reference.run_wide(inputs)
@@ -196,8 +197,8 @@ def verify(session: Session, cases: Cases, outputs: tuple[TensorSpec, ...], spec
 
 def _undefined(count: int, output: str, case: str) -> str:
     return (
-        f"PyTorch does not define {count} elements of {output!r} on the inputs {case!r}: they name one of several equal "
-        "elements, or its operators and its own decompositions of them disagree. The library gives one of the answers."
+        f"PyTorch does not define {count} elements of {output!r} on the inputs {case!r}: they name one of several "
+        "equal elements, or its operators and its own decompositions of them disagree. The library gives one of these."
     )
 
 
@@ -252,19 +253,3 @@ def _largest_input(inputs: list[Array]) -> float:
 
 def _badness(report: JsonObject) -> tuple[bool, float]:
     return (not report["passed"], float(report["excess"]))
-
-
-def largest_error(session: Session, case: Case) -> float | None:
-    """The largest absolute error of a step's module on the example; None when it is not a number.
-
-    Raises ExecutionFailed.
-    """
-    try:
-        actual = session.run(case.inputs)
-    except RequestProblem as problem:
-        raise ExecutionFailed(problem.detail, **problem.extensions) from problem
-    reports = [compare(mine, theirs) for mine, theirs in zip(actual, case.expected, strict=False)]
-    errors = [report["max_abs_error"] for report in reports]
-    if len(actual) != len(case.expected) or None in errors:
-        return None
-    return max(errors, default=0.0)

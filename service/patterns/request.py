@@ -155,7 +155,8 @@ def _chain(given: JsonObject, entries: list[Any], where: str) -> Pattern:
         name = f"[{index}]"
         path = f"{where}{name}"
         node = entry if isinstance(entry, dict) else {"op": entry}
-        nodes[name] = _node(name, node, path, () if before is None else (before,), path_of_operator=path)
+        operator_path = f"{path}.op" if isinstance(entry, dict) else path
+        nodes[name] = _node(name, node, path, () if before is None else (before,), operator_path)
         before = name
     pattern = Pattern(given["name"], nodes, str(before), given.get("priority", 0), is_chain=True)
     _check_constraints(pattern, where)
@@ -163,12 +164,12 @@ def _chain(given: JsonObject, entries: list[Any], where: str) -> Pattern:
 
 
 def _node(
-    name: str, given: JsonObject, where: str, operands: tuple[str, ...] = (), path_of_operator: str | None = None
+    name: str, given: JsonObject, where: str, operands: tuple[str, ...] = (), operator_path: str | None = None
 ) -> Node:
     operators: tuple[str, ...] = ()
     if "op" in given:
         several = isinstance(given["op"], list)
-        path = f"{where}.op" if path_of_operator is None or len(given) > 1 or several else path_of_operator
+        path = operator_path or f"{where}.op"
         listed = given["op"] if several else [given["op"]]
         operators = tuple(_operator(word, f"{path}[{index}]" if several else path) for index, word in enumerate(listed))
     args: list[str] = given.get("args", list(operands))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,18 @@ class Session:
         except Exception as error:
             raise ExecutionFailed(f"The model could not be run: {readable_message(error)}") from error
 
+    @contextlib.contextmanager
+    def instrumented(self, recorder: Callable[..., None]) -> Iterator[None]:
+        """Has `recorder` called around each call of the virtual machine in the body.
+
+        With the function, its name, whether it is before the call, the result, and the arguments.
+        """
+        self._vm.set_instrument(recorder)
+        try:
+            yield
+        finally:
+            self._vm.set_instrument(_nothing)
+
 
 def _refusal(text: str) -> Problem:
     """The Problem of a check that was compiled into the library, from the text of its assertion."""
@@ -71,6 +84,10 @@ def _refusal(text: str) -> Problem:
     problem = IndexOutOfRange if OUTSIDE_RANGE in message else CheckFailed
     operator = message.partition(":")[0].partition(" ")[0]
     return problem(f"The model refuses these inputs: {message}.", operator=operator)
+
+
+def _nothing(*_: Any) -> None:
+    """No instrument: the virtual machine has no way to take one back."""
 
 
 def aligned_copy(value: Array) -> Array:

@@ -7,12 +7,14 @@ import socket
 import numpy as np
 
 from service.errors import InternalError, Problem
-from service.runtime.session import Session
+from service.runtime.machine_peak import measure_peak
+from service.runtime.profile import profile
+from service.runtime.session import Array, Session
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
 
 
 def work(peer: socket.socket) -> None:
-    """Receives ``{"op": "load"}``, then answers each ``{"op": "run"}`` until the peer closes."""
+    """Receives ``{"op": "load"}``, then answers each ``run`` and ``profile`` until the peer closes."""
     limits = FrameLimits()
     session: Session | None = None
     while (frame := receive_frame(peer, limits)) is not None:
@@ -20,6 +22,8 @@ def work(peer: socket.socket) -> None:
             if session is None:
                 session = Session(frame.body["library_path"])
                 answer = Frame({"event": "ready"})
+            elif frame.body["op"] == "profile":
+                answer = _profile(session, frame)
             else:
                 answer = _run(session, frame)
         except Problem as problem:
@@ -28,6 +32,19 @@ def work(peer: socket.socket) -> None:
             unforeseen = InternalError(f"The infer worker met an unforeseen {type(error).__name__}: {str(error)[:500]}")
             answer = Frame({"event": "failed", "problem": unforeseen.to_json()})
         send_frame(peer, answer)
+
+
+def _profile(session: Session, frame: Frame) -> Frame:
+    generator = np.random.default_rng(0)
+    inputs = [_drawn(generator, spec["shape"], spec["dtype"]) for spec in frame.body["inputs"]]
+    measured = profile(session, inputs, int(frame.body["runs"]))
+    return Frame({"event": "profiled", "profile": measured, "machine": measure_peak().to_json()})
+
+
+def _drawn(generator: np.random.Generator, shape: list[int], dtype: str) -> Array:
+    """Standard normal floats; zeros for all else, which are valid indices of any table."""
+    kind = np.dtype(dtype)
+    return generator.standard_normal(shape).astype(kind) if kind.kind in "fV" else np.zeros(shape, kind)
 
 
 def _run(session: Session, frame: Frame) -> Frame:

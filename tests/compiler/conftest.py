@@ -116,7 +116,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     def make(
         path: str, passes: Any = None, *, verify: str = "artifact", target: Target | None = None, **rest: Any
     ) -> Run:
-        recipe = load_catalogue().recipe(passes, target or Target(), 200)
+        recipe = load_catalogue().recipe(passes, target or Target(), 200, rest.pop("context", None))
         fields = {"inputs": None, "inputs_path": None, "limits": Limits(), "work_dir": str(tmp_path), **rest}
         model_format = fields.pop("format", ModelFormat.EXPORTED_PROGRAM)
         return Run(CompileJob(path, model_format, recipe, Verify(verify), **fields))

@@ -19,11 +19,12 @@ def test_the_events_come_in_order(compiled: MakeRun, models: dict[str, str]) -> 
     run = compiled(models["mlp"], "course")
     order = [each["event"] + ":" + str(each.get("phase", "")) for each in run.events]
     passes = ["begin:pass", "step:"] * 3
-    ending = ["begin:build", "begin:verify", "succeeded:"]
+    ending = ["begin:build", "step:", "step:", "step:", "begin:verify", "succeeded:"]
     assert order == ["begin:import", "signature:", "step:", *passes, *ending]
     assert [step["index"] for step in run.steps] == [0, 1, 2, 3]
     assert [step["stage"] for step in run.steps] == ["import", "fusion", "lowering", "fuse_tir"]
-    assert len(run.snapshots) == 4
+    assert list(run.results) == ["vm", "tir", "llvm"]
+    assert len(run.snapshots) == 7
 
 
 def test_success_says_what_was_verified_and_built(compiled: MakeRun, models: dict[str, str]) -> None:
@@ -55,7 +56,8 @@ def test_every_preset_compiles_every_model(compiled: MakeRun, models: dict[str, 
 
 
 def test_the_snapshots_parse_back_into_their_functions(compiled: MakeRun, models: dict[str, str]) -> None:
-    for snapshot, step in zip((run := compiled(models["mlp"], "course")).snapshots, run.steps, strict=True):
+    run = compiled(models["mlp"], "course")
+    for snapshot, step in zip(run.snapshots, [*run.steps, *run.results.values()], strict=True):
         assert len(snapshot["functions"]) == step["functions"]
         assert all(each["text"].splitlines()[-1].strip() for each in snapshot["functions"])
 
@@ -93,7 +95,7 @@ def test_the_lecture_s_network_predicts_as_eager_does(compiled: MakeRun, lecture
 
 def test_the_lecture_s_steps_are_the_lecture_s(compiled: MakeRun, lecture_mlp) -> None:
     run = compiled(lecture_mlp[0], "course")
-    _, fused, _, kernels = run.snapshots
+    _, fused, _, kernels = run.snapshots[:4]
     primitive = [each["name"] for each in fused["functions"] if each["primitive"]]
     assert primitive == ["fused_dense_add0", "fused_dense_add1"]
     tensorir = [each["name"] for each in kernels["functions"] if each["kind"] == "tensorir"]

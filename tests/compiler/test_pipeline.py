@@ -105,7 +105,8 @@ def test_a_wrong_pass_is_seen_at_its_step_and_fails_verification(
     assert errors[0] < 1e-5
     assert errors[1] < 1e-5
     assert errors[2] > 1e-2
-    assert run.steps[2]["notes"] == ["planted"]
+    assert run.steps[2]["notes"][0] == "planted"
+    assert run.steps[2]["details"]["numbers"]["first_binding"]["binding"] == "relu"
     assert caught.value.extensions["outputs"][0]["passed"] is False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import te, tirx
 
 from service.compiler.corrections.indexing import is_empty, zeros_like
-from service.compiler.corrections.reductions import _lowest
+from service.compiler.corrections.reductions import extremum, lowest, mean_over
 from service.compiler.extrema import is_float, maximum
 from service.compiler.pointwise import dtype_of
 from service.compiler.promotion import narrowed, widened
@@ -86,12 +86,12 @@ def _max_values(t: Translation, x: Any, shape: Any, rank: int, make: Make) -> An
     def compute(data: Any, out: Any) -> Any:
         windows = make(tuple(data.shape[-rank:]))
         axes = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(windows.extents)]
-        fold = te.comm_reducer(maximum, lambda name: _lowest(str(name)), name="largest")
+        fold = te.comm_reducer(maximum, lambda name: lowest(str(name)), name="largest")
 
         def body(*i: Any) -> Any:
             at, inside = windows.places(i[-rank:], axes)
             element = data(*i[:-rank], *at)
-            return fold(tirx.if_then_else(inside, element, _lowest(dtype_of(element))), axis=axes)
+            return fold(tirx.if_then_else(inside, element, lowest(dtype_of(element))), axis=axes)
 
         return te.compute(out, body, name="max_pool")
 
@@ -119,7 +119,7 @@ def _max_with_indices(t: Translation, x: Any, shape: Any, rank: int, make: Make)
     def compute(data: Any, out: Any) -> Any:
         windows = make(tuple(data.shape[-rank:]))
         axes = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(windows.extents)]
-        identity: Any = lambda index, value: (tirx.max_value("int64"), _lowest(str(value)))  # noqa: E731
+        identity: Any = lambda index, value: (tirx.max_value("int64"), lowest(str(value)))  # noqa: E731
         fold = te.comm_reducer(combine, identity, name="largest")
 
         def body(*i: Any) -> Any:
@@ -129,7 +129,7 @@ def _max_with_indices(t: Translation, x: Any, shape: Any, rank: int, make: Make)
             for place, size in zip(at, data.shape[-rank:], strict=True):
                 flat = flat * size + place
             index = tirx.if_then_else(inside, tirx.Cast("int64", flat), tirx.max_value("int64"))
-            return fold((index, tirx.if_then_else(inside, element, _lowest(dtype_of(element)))), axis=axes)
+            return fold((index, tirx.if_then_else(inside, element, lowest(dtype_of(element)))), axis=axes)
 
         return te.compute(out, body, name="max_pool")
 
@@ -141,6 +141,13 @@ def _is_used(a: Arguments, index: int) -> bool:
     return any(user.args[1] == index for user in a.node.users)
 
 
+def _is_whole(a: Arguments, rank: int, value: Any) -> bool:
+    """Whether one adaptive window is the whole of an image whose size is a symbol."""
+    sizes, wanted = a.self.meta["val"].shape[-rank:], value.shape[-rank:]
+    ones = all(isinstance(size, int) and size == 1 for size in wanted)
+    return "output_size" in a.values and ones and any(not isinstance(size, int) for size in sizes)
+
+
 def _max_pool(rank: int, make_windows: Callable[[Arguments, int], Make]) -> Converter:
     def convert(t: Translation, a: Arguments) -> Any:
         results = a.result if isinstance(a.result, list | tuple) else [a.result]
@@ -149,6 +156,10 @@ def _max_pool(rank: int, make_windows: Callable[[Arguments, int], Make]) -> Conv
         if is_empty(source) or is_empty(results[0]):
             filled = [zeros_like(t, each) for each in results]
             return filled if len(results) > 1 else filled[0]
+        if _is_whole(a, rank, results[0]) and (len(results) == 1 or not _is_used(a, 1)):
+            axes = list(range(source.ndim - rank, source.ndim))
+            values = t.cast(extremum(t, t.tensor(a.self, dtype), axes, True, largest=True), dtype, source.dtype)
+            return [values, None] if len(results) > 1 else values
         x, shape, make = t.tensor(a.self, dtype), t.shape(results[0]), make_windows(a, rank)
         if len(results) == 1 or not _is_used(a, 1):
             values, indices = _max_values(t, x, shape, rank, make), None
@@ -191,6 +202,9 @@ def _average(rank: int, make_windows: Callable[[Arguments, int], Make]) -> Conve
         dtype = widened(a.result.dtype)
         if is_empty(a.self.meta["val"]) or is_empty(a.result):
             return zeros_like(t, a.result)
+        if _is_whole(a, rank, a.result):
+            source = a.self.meta["val"]
+            return mean_over(t, t.tensor(a.self), source, list(range(source.ndim - rank, source.ndim)), True, a.result)
         make = make_windows(a, rank)
 
         def compute(data: Any, out: Any) -> Any:

@@ -140,8 +140,13 @@ def _mean(t: Translation, a: Arguments) -> Any:
     dtype = _accumulator(target, _terms(value, axes))
     if dtype is torch.float32 and axes and _terms(value, axes):
         return narrowed(t, a, relax.op.mean(t.tensor(a.self, dtype), axes, keep), dtype)
-    total = sum_over(t, t.tensor(a.self), value, axes, keep, value.dtype, torch.float64)
-    return t.cast(t.emit(relax.op.divide(total, count(t, value, axes))), torch.float64, target)
+    return mean_over(t, t.tensor(a.self), value, axes, keep, a.result)
+
+
+def mean_over(t: Translation, x: Any, value: Any, axes: list[int], keep: bool, result: Any) -> Any:
+    """The mean of `x`, a tensor like `value`, in the dtype of `result`; it is summed in float64."""
+    total = sum_over(t, x, value, axes, keep, value.dtype, torch.float64)
+    return t.cast(t.emit(relax.op.divide(total, count(t, value, axes))), torch.float64, result.dtype)
 
 
 def moments(t: Translation, x: Any, value: Any, axes: list[int], correction: float) -> tuple[Any, Any]:
@@ -202,7 +207,8 @@ def _product(t: Translation, a: Arguments) -> Any:
     return narrowed(t, a, reduced(t, t.tensor(a.self, dtype), axes, keep, fold, "prod", of_nothing=1), dtype)
 
 
-def _lowest(dtype: str) -> Any:
+def lowest(dtype: str) -> Any:
+    """What every number of the dtype is at least."""
     return -tirx.infinity(dtype) if "float" in dtype else tirx.min_value(dtype)
 
 
@@ -211,7 +217,7 @@ def _highest(dtype: str) -> Any:
 
 
 def _extremum_fold(largest: bool) -> Callable[..., Any]:
-    choose, identity = (maximum, _lowest) if largest else (minimum, _highest)
+    choose, identity = (maximum, lowest) if largest else (minimum, _highest)
     fold: Callable[..., Any] = te.comm_reducer(choose, lambda name: identity(str(name)), name="extremum")
     return fold
 
@@ -254,7 +260,7 @@ def arg_extremum(t: Translation, x: Any, axis: int, largest: bool) -> list[Any]:
         return tirx.Select(take_left, left[0], right[0]), tirx.Select(take_left, left[1], right[1])
 
     def identity(index: str, value: str) -> Any:
-        worst = _lowest(str(value)) if largest else _highest(str(value))
+        worst = lowest(str(value)) if largest else _highest(str(value))
         return tirx.max_value(str(index)), worst
 
     def compute(source: Any) -> Any:

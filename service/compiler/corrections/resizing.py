@@ -86,12 +86,6 @@ def _summed(t: Translation, x: Any, axis: int, weights: torch.Tensor, windows: t
     return t.te(compute, x, t.constant(weights), t.constant(windows), name="resize")
 
 
-CONVERTERS: dict[str, Converter] = {
-    "aten._upsample_bilinear2d_aa.default": _antialiased(torch.ops.aten._upsample_bilinear2d_aa.default, cubic=False),
-    "aten._upsample_bicubic2d_aa.default": _antialiased(torch.ops.aten._upsample_bicubic2d_aa.default, cubic=True),
-}
-
-
 @dataclass(frozen=True)
 class _Axis:
     """For each place of the result along one axis: its two neighbours and their weights."""
@@ -142,20 +136,94 @@ def _linear_to_size(x: torch.Tensor, output_size: Any, align_corners: bool, *sca
 def _linear_by_factor(x: torch.Tensor, output_size: Any, align_corners: bool, scale_factors: Any) -> torch.Tensor:
     if scale_factors is None:
         return _linear(x, output_size, align_corners, [None] * (x.ndim - 2))
-    size = [math.trunc(given * factor) for given, factor in zip(x.shape[2:], scale_factors, strict=True)]
-    return _linear(x, size, align_corners, scale_factors)
+    return _linear(x, _scaled(x, scale_factors), align_corners, scale_factors)
+
+
+def _scaled(x: torch.Tensor, factors: Sequence[float]) -> list[Any]:
+    return [
+        given * int(factor) if float(factor).is_integer() else math.trunc(given * factor)
+        for given, factor in zip(x.shape[2:], factors, strict=True)
+    ]
+
+
+def _nearest_places(given: Any, wanted: Any, factor: float | None, shift: float) -> torch.Tensor:
+    """As ATen's nearest_neighbor_compute_source_index; `shift` is 0.5 where it is exact."""
+    ratio = 1.0 / factor if factor is not None and factor > 0 else given / wanted
+    return ((torch.arange(wanted).to(torch.float32) + shift) * ratio).floor().to(torch.int64).clamp(max=given - 1)
+
+
+def _nearest(x: torch.Tensor, size: Sequence[Any], factors: Sequence[float | None], shift: float) -> torch.Tensor:
+    rank = x.ndim - 2
+    where = []
+    for at in range(rank):
+        index = _nearest_places(x.shape[2 + at], size[at], factors[at], shift)
+        where.append(index.reshape([-1 if k == at else 1 for k in range(rank)]))
+    return torch.ops.aten._unsafe_index.Tensor(x, [None, None, *where])  # type: ignore[no-any-return]
+
+
+def _nearest_read(shift: float) -> Converter:
+    """For the overloads that PyTorch does not decompose, which TorchScript's traces have."""
+
+    def convert(t: Translation, a: Arguments) -> Any:
+        given, wanted = a.self.meta["val"].shape[2:], a.result.shape[2:]
+        if any(not isinstance(size, int) for size in (*given, *wanted)):
+            raise ImportFailed("this resizing is compiled for images of fixed size.", step=0)
+        names = ("scales",) if len(wanted) == 1 else ("scales_d", "scales_h", "scales_w")[-len(wanted) :]
+        axes = zip(given, wanted, [a.values.get(name) for name in names], strict=True)
+        tables = [t.constant(_nearest_places(*axis, shift)) for axis in axes]
+
+        def compute(data: Any, *places: Any) -> Any:
+            def read(*i: Any) -> Any:
+                return data(*i[:2], *[place(each) for place, each in zip(places, i[2:], strict=True)])
+
+            return te.compute([*data.shape[:2], *[place.shape[0] for place in places]], read, name="resize")
+
+        return t.te(compute, t.tensor(a.self), *tables, name="resize")
+
+    return convert
+
+
+def _nearest_rule(shift: float) -> Callable[..., torch.Tensor]:
+    def resize(x: torch.Tensor, output_size: Any, scale_factors: Any) -> torch.Tensor:
+        if scale_factors is None:
+            return _nearest(x, output_size, [None] * (x.ndim - 2), shift)
+        return _nearest(x, _scaled(x, scale_factors), scale_factors, shift)
+
+    return resize
+
+
+CONVERTERS: dict[str, Converter] = {
+    "aten._upsample_bilinear2d_aa.default": _antialiased(torch.ops.aten._upsample_bilinear2d_aa.default, cubic=False),
+    "aten._upsample_bicubic2d_aa.default": _antialiased(torch.ops.aten._upsample_bicubic2d_aa.default, cubic=True),
+    **{
+        f"aten.{kind}{rank}d.default": _nearest_read(shift)
+        for kind, shift in (("upsample_nearest", 0.0), ("_upsample_nearest_exact", 0.5))
+        for rank in (1, 2, 3)
+    },
+}
 
 
 def _is_resizing(name: str) -> bool:
     return name.startswith(("aten.upsample", "aten._upsample", "aten.pixel_")) and "backward" not in name
 
 
-DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
-    str(operator): rule
-    for operator, rule in decomposition_table.items()
-    if isinstance(operator, torch._ops.OpOverload) and _is_resizing(str(operator)) and not str(operator).endswith("out")
-} | {
-    f"aten.upsample_{name}.{overload}": rule
-    for name in ("linear1d", "bilinear2d", "trilinear3d")
-    for overload, rule in (("default", _linear_to_size), ("vec", _linear_by_factor))
-}
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = (
+    {
+        str(operator): rule
+        for operator, rule in decomposition_table.items()
+        if isinstance(operator, torch._ops.OpOverload)
+        and _is_resizing(str(operator))
+        and not str(operator).endswith("out")
+        and str(operator) not in CONVERTERS
+    }
+    | {
+        f"aten.upsample_{name}.{overload}": rule
+        for name in ("linear1d", "bilinear2d", "trilinear3d")
+        for overload, rule in (("default", _linear_to_size), ("vec", _linear_by_factor))
+    }
+    | {
+        f"aten.{kind}{rank}d.vec": _nearest_rule(shift)
+        for kind, shift in (("upsample_nearest", 0.0), ("_upsample_nearest_exact", 0.5))
+        for rank in (1, 2, 3)
+    }
+)

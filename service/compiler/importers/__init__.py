@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,7 +45,11 @@ class Reference(Protocol):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A Model in Relax, with what it takes to run and to check it; `origins` has the node of each variable."""
+    """A Model in Relax, with what it takes to run and to check it; `origins` has the node of each variable.
+
+    `node_of` has the name of the node whose value a variable is; `node_values` runs eager node by node and gives the
+    values of the nodes of some names.
+    """
 
     module: IRModule
     signature: Signature
@@ -53,6 +57,8 @@ class ImportedModel:
     reference: Reference
     notes: tuple[str, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    node_of: Mapping[str, str] = field(default_factory=dict)
+    node_values: Callable[[list[Array], set[str]], Mapping[str, Array]] | None = None
 
 
 class Importer(Protocol):

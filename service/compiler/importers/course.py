@@ -20,13 +20,14 @@ from service.compiler.eager import EagerReference
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.importers.course_graph import graph_module
-from service.compiler.importers.course_operators import OPERATOR_SETS, OperatorSet
+from service.compiler.importers.course_operators import OPERATOR_SETS, Emitter, OperatorSet
 from service.compiler.importers.course_rules import FUNCTIONS, MODULES, Unsupported
 from service.compiler.importers.program import example_inputs, signature_of
 from service.compiler.provenance import Origin
 from service.compiler.readers.archive import ArchiveLimits
 from service.compiler.readers.fx import read_fx
 from service.compiler.site import Site, operator_name
+from service.compiler.size_guards import size_conditions
 from service.errors import ImportFailed
 from service.nouns import CompileJob, ModelFormat, Signature, TensorSpec
 
@@ -35,7 +36,7 @@ def import_model(job: CompileJob) -> ImportedModel:
     """Implements `Importer.import_model` for a job of any format whose translator is ``course``."""
     program = load_program(job)
     signature = signature_of(program, job)
-    reference = EagerReference(program)
+    reference = EagerReference(program, size_conditions(program))
     examples = example_inputs(reference, signature, job)
     with boundary(ImportFailed, "The course translator failed", job.limits, step=0):
         graph = _graph(program, job)
@@ -63,7 +64,8 @@ class CourseTranslation:
     def __init__(self, graph: torch.fx.GraphModule, make_operators: type[OperatorSet]) -> None:
         self.graph = graph
         self.builder = relax.BlockBuilder()
-        self.ops = make_operators(self.builder)
+        self.emitter = Emitter(self.builder)
+        self.ops = make_operators(self.emitter)
         self.node_map: dict[torch.fx.Node, Any] = {}
         self.origins: dict[str, Origin] = {}
         self._params: dict[int, Any] = {}
@@ -116,14 +118,14 @@ class CourseTranslation:
         if node.op == "get_attr":
             self.node_map[node] = self.map_param(self.fetch_attr(str(node.target)))
             return
+        self.emitter.begin(node.name)
         try:
-            expression = self._call(node)
+            self.node_map[node] = self._call(node)
         except Unsupported as error:
             raise self._refusal(node, str(error)) from None
-        self.node_map[node] = expression
-        if isinstance(expression, relax.Var) and expression.name not in self.origins:
-            site = Site.of(node)
-            self.origins[str(expression.name)] = Origin(node.name, _called(self.graph, node), site.module, site.source)
+        site = Site.of(node)
+        origin = Origin(node.name, _called(self.graph, node), site.module, site.source)
+        self.origins |= dict.fromkeys(self.emitter.emitted, origin)
 
     def _call(self, node: torch.fx.Node) -> Any:
         arguments = self.value(list(node.args))

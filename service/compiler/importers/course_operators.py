@@ -13,10 +13,33 @@ from tvm import relax, te, tirx, topi
 from service.compiler.window_maximum import Pair, max_pool2d
 
 
+class Emitter:
+    """Emits bindings for one node of the graph after the other, named after it."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+        self._name = ""
+        self.emitted: list[str] = []
+
+    def begin(self, name: str) -> None:
+        """From now on it is for the node of that name; `emitted` has the variables of this one only."""
+        self._name, self.emitted = name, []
+
+    def emit(self, call: Any) -> Any:
+        """`call` bound to a variable."""
+        var = self._builder.emit(call, name_hint=self._name)
+        self.emitted.append(str(var.name))
+        return var
+
+    def emit_te(self, compute: Any, *arguments: Any, name: str) -> Any:
+        """The lecture's emit_te: a TensorIR function of a tensor expression, and its call_tir bound to a variable."""
+        return self.emit(self._builder.call_te(compute, *arguments, primfunc_name_hint=name))
+
+
 class OperatorSet(Protocol):
     """What the rules of the translator are made of. Tensors are Relax expressions, so are results."""
 
-    def __init__(self, builder: relax.BlockBuilder) -> None: ...
+    def __init__(self, emitter: Emitter) -> None: ...
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         """x (..., k) times the transpose of weight (n, k), plus bias (n,) where it is not None."""
@@ -52,8 +75,8 @@ class OperatorSet(Protocol):
 class RelaxOperators:
     """Operators of Relax, each bound to a variable."""
 
-    def __init__(self, builder: relax.BlockBuilder) -> None:
-        self._builder = builder
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         product = self.matmul(x, self.transpose(weight))
@@ -92,14 +115,14 @@ class RelaxOperators:
         return self._emit(getattr(relax.op, name)(left, right))
 
     def _emit(self, call: Any) -> Any:
-        return self._builder.emit(call)
+        return self._emitter.emit(call)
 
 
 class TensorExpressions:
-    """TensorIR functions from tensor expressions: `BlockBuilder.emit_te` makes the function and emits its call_tir."""
+    """TensorIR functions from tensor expressions, by `emit_te`, which makes the function and calls it."""
 
-    def __init__(self, builder: relax.BlockBuilder) -> None:
-        self._builder = builder
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         product = self._emit(_dense, x, weight, name="dense")
@@ -143,7 +166,7 @@ class TensorExpressions:
         return self._emit(getattr(topi, name), left, right, name=name)
 
     def _emit(self, compute: Any, *arguments: Any, name: str) -> Any:
-        return self._builder.emit_te(compute, *arguments, primfunc_name_hint=name)
+        return self._emitter.emit_te(compute, *arguments, name=name)
 
 
 def _dense(x: Any, weight: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from tvm import relax, tirx
+from tvm.ir import Constant
 
 
 class Unsupported(Exception):
@@ -93,6 +94,13 @@ def _reshape(t: Any, x: Any, *sizes: Any) -> Any:
     return t.ops.reshape(x, [total if size == -1 else size for size in listed])
 
 
+def _unflatten(t: Any, x: Any, dim: int, sizes: Any) -> Any:
+    shape = list(x.ty.shape.values)
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise Unsupported("its unflatten takes sizes that are numbers")
+    return t.ops.reshape(x, [*shape[: dim % len(shape)], *sizes, *shape[dim % len(shape) + 1 :]])
+
+
 def _softmax(t: Any, x: Any, dim: int, *rest: Any, dtype: Any = None, **_: Any) -> Any:
     if dtype is not None or any(isinstance(each, torch.dtype) for each in rest):
         raise Unsupported("its softmax does not convert")
@@ -114,6 +122,7 @@ def _unary(name: str) -> Rule:
 
 def _binary(name: str) -> Rule:
     def rule(t: Any, left: Any, right: Any, *, alpha: Any = 1) -> Any:
+        left, right = _number_of(left), _number_of(right)
         tensors = [each for each in (left, right) if isinstance(each, relax.Expr)]
         if not tensors or alpha != 1:
             raise Unsupported("its arithmetic is of tensors, without alpha")
@@ -126,6 +135,13 @@ def _binary(name: str) -> Rule:
         return t.ops.binary(name, *operands)
 
     return rule
+
+
+def _number_of(operand: Any) -> Any:
+    """A number that the graph keeps as a tensor without dimensions, as TorchScript does, as the number."""
+    if isinstance(operand, Constant) and not operand.ty.shape.values:
+        return operand.value.numpy().item()
+    return operand
 
 
 def _identity(t: Any, x: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG001
@@ -156,6 +172,7 @@ FUNCTIONS: dict[Any, Rule] = {
     aten.convolution.default: _convolution,
     **dict.fromkeys([F.max_pool2d, torch.max_pool2d, aten.max_pool2d.default], _max_pool2d),
     **dict.fromkeys([torch.flatten, aten.flatten.using_ints, "flatten"], _flatten),
+    **dict.fromkeys([torch.unflatten, aten.unflatten.int, "unflatten"], _unflatten),
     **dict.fromkeys([torch.reshape, aten.reshape.default, aten.view.default, "reshape", "view"], _reshape),
     **dict.fromkeys([torch.relu, F.relu, aten.relu.default, "relu"], _unary("relu")),
     **dict.fromkeys([torch.tanh, aten.tanh.default, "tanh"], _unary("tanh")),
@@ -203,6 +220,7 @@ MODULES: dict[type[nn.Module], Rule] = {
     nn.Tanh: lambda t, _, x: t.ops.unary("tanh", x),
     nn.Sigmoid: lambda t, _, x: t.ops.unary("sigmoid", x),
     nn.Flatten: lambda t, layer, x: _flatten(t, x, layer.start_dim, layer.end_dim),
+    nn.Unflatten: lambda t, layer, x: _unflatten(t, x, layer.dim, layer.unflattened_size),
     nn.Softmax: lambda t, layer, x: _softmax(t, x, layer.dim),
     nn.LogSoftmax: lambda t, layer, x: _log_softmax(t, x, layer.dim),
     nn.Identity: lambda t, _, x: _identity(t, x),

@@ -35,6 +35,13 @@ class Arguments:
     dynamic: dict[str, dict[int, Any]]
 
 
+def declared_names(job: CompileJob) -> frozenset[str]:
+    """The inputs that the request declares or gives examples of. Raises InvalidInputsFile."""
+    if job.inputs is not None:
+        return frozenset(spec.name for spec in job.inputs)
+    return frozenset() if job.inputs_path is None else frozenset(read_arrays(job.inputs_path))
+
+
 def declared_arguments(
     job: CompileJob, parameters: Sequence[Parameter], known: Sequence[TensorSpec] | None = None
 ) -> Arguments:

@@ -16,6 +16,7 @@ from service.compiler.importers.program import import_program
 from service.compiler.importers.stored_tensors import restore
 from service.compiler.readers.archive import ArchiveLimits
 from service.compiler.readers.pt2 import Pt2File, rewrite_pt2
+from service.compiler.size_guards import KEPT_IN
 from service.errors import DamagedModel
 from service.nouns import CompileJob
 
@@ -34,6 +35,7 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
         with clean.open("rb") as file:
             program = torch.export.load(file)
         program.example_inputs = _examples(program, read)
+        program.graph_module.meta[KEPT_IN] = list(read.guards)
         return program
 
 

@@ -28,7 +28,7 @@ class LayerBuilder:
         """`graph` makes an empty module that follows a program, for graph modules inside of another."""
         self._storages = storages
         self._named_value = named_value
-        self._graph = graph or (lambda program: nn.Module())
+        self._graph = graph or (lambda _: nn.Module())
         self._memory: dict[str, torch.Tensor] = {}
         self._tensors: dict[int, torch.Tensor] = {}
         self._layers: dict[int, nn.Module] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,26 @@ import torch._functorch.aot_autograd
 import torch.fx.experimental.proxy_tensor
 import torch.utils._pytree as pytree
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from tvm import relax
 
 from service.compiler import corrections
 from service.compiler.eager import EagerReference, user_input_specs
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
 from service.compiler.importers.example_inputs import read_inputs_file, reconcile_declared
+from service.compiler.node_values import NodeValues
 from service.compiler.provenance import Origin
 from service.compiler.readers.operator_uses import Use, refusal
+from service.compiler.settled import is_foldable
 from service.compiler.site import Site, operator_name
-from service.compiler.translation import Translation, is_foldable
+from service.compiler.size_guards import size_conditions
+from service.compiler.translation import Translation
 from service.errors import ImportFailed
 from service.nouns import CompileJob, Dim, Signature, TensorSpec
 from service.runtime.session import Array
 
 UNKNOWN_SIZE = 2
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
 def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> ImportedModel:
@@ -41,16 +47,18 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
     _refuse_layouts(decomposed)
     specs = user_input_specs(program)
     signature = reconcile_declared(_signature(program, specs), job.inputs)
-    reference = EagerReference(program)
+    conditions = size_conditions(program)
+    reference = EagerReference(program, conditions)
     examples = example_inputs(reference, signature, job)
     with boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
         notes = _drop_constants(decomposed)
         _refuse_operators(decomposed)
         _refuse_empty(decomposed)
-        translation = Translation(decomposed, corrections.converters())
+        translation = Translation(decomposed, corrections.converters(), conditions)
         module = translation.run()
     origins = {name: _origin(node) for name, node in translation.origins.items()}
-    return ImportedModel(module, signature, examples, reference, notes, origins)
+    node_of = {str(value.name): node.name for node, value in translation.values.items() if isinstance(value, relax.Var)}
+    return ImportedModel(module, signature, examples, reference, notes, origins, node_of, NodeValues(decomposed).run)
 
 
 def example_inputs(reference: EagerReference, signature: Signature, job: CompileJob) -> list[Array]:
@@ -113,15 +121,34 @@ def _signature(program: torch.export.ExportedProgram, specs: list[Any]) -> Signa
             )
     if not outputs:
         raise ImportFailed("The model returns no tensor, so there is nothing to compile.", step=0)
-    inputs = tuple(_tensor_spec(spec.arg.name, values[spec.arg.name]) for spec in specs)
+    given = _input_names(program)
+    inputs = tuple(_tensor_spec(given.get(spec.arg.name, spec.arg.name), values[spec.arg.name]) for spec in specs)
     return Signature(inputs, tuple(outputs), _symbols(program, inputs))
+
+
+def _input_names(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """The names of the user's forward for inputs that are no containers: torch.export writes them in small letters."""
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    signature = program.module_call_graph[0].signature if program.module_call_graph else None
+    names = list(signature.forward_arg_names or ()) if signature is not None else []
+    args, kwargs = program.call_spec.in_spec.children() if program.call_spec.in_spec is not None else (None, None)
+    if args is None or len(names) != len(args.children()) + len(kwargs.children()):
+        return {}
+    leaves = iter(specs)
+    found = {}
+    for name, part in zip(names, [*args.children(), *kwargs.children()], strict=True):
+        own = [next(leaves, None) for _ in range(part.num_leaves)]
+        if part.is_leaf() and own[0] is not None:
+            found[own[0].arg.name] = name
+    taken = [found.get(spec.arg.name, spec.arg.name) for spec in specs]
+    return found if len(set(taken)) == len(taken) else {}
 
 
 def _symbols(
     program: torch.export.ExportedProgram, inputs: tuple[TensorSpec, ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """The sizes that the export allows for each dimension that is a symbol by itself."""
-    used = {dim for spec in inputs for dim in spec.shape if isinstance(dim, str)}
+    """The sizes that the export allows for each symbol of the inputs' dimensions."""
+    used = {name for spec in inputs for dim in spec.shape if isinstance(dim, str) for name in _SYMBOL.findall(dim)}
     return {
         # Never 0: a kernel that reduces an empty axis leaves its result unwritten.
         str(symbol): (max(1, int(bounds.lower)), int(bounds.upper) if bounds.upper.is_Integer else None)
@@ -270,8 +297,11 @@ def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:
             signature.input_specs.remove(spec)
             notes.append(f"Input {spec.arg.name!r} is fixed to {spec.arg.value!r} by the export.")
     names = _output_names(program)
-    none = [name or str(at) for at, (name, spec) in enumerate(zip(names, signature.output_specs, strict=False))
-            if isinstance(spec.arg, ConstantArgument)]
+    none = [
+        name or str(at)
+        for at, (name, spec) in enumerate(zip(names, signature.output_specs, strict=False))
+        if isinstance(spec.arg, ConstantArgument)
+    ]
     output = program.graph.output_node()
     keep = [not isinstance(spec.arg, ConstantArgument) for spec in signature.output_specs]
     if not all(keep):
@@ -284,10 +314,11 @@ def _drop_constants(program: torch.export.ExportedProgram) -> tuple[str, ...]:
 
 # What these give of an empty operand is written in full all the same.
 _WRITE_ALL = frozenset(
-    "cat constant_pad_nd full_like new_full new_ones new_zeros ones_like zeros_like mm bmm mv dot addmm addmv baddbmm "
-    "linear sum mean prod any all var std var_mean std_mean linalg_vector_norm scatter scatter_add scatter_reduce "
-    "index_add index_copy index_put _unsafe_index_put slice_scatter searchsorted bucketize".split()
-)
+    ("cat", "constant_pad_nd", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like", "mm", "bmm",
+     "mv", "dot", "addmm", "addmv", "baddbmm", "linear", "sum", "mean", "prod", "any", "all", "var", "std", "var_mean",
+     "std_mean", "linalg_vector_norm", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
+     "index_put", "_unsafe_index_put", "slice_scatter", "searchsorted", "bucketize")
+)  # fmt: skip
 
 
 def _refuse_empty(program: torch.export.ExportedProgram) -> None:

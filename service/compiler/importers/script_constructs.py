@@ -42,7 +42,10 @@ class Construct:
 
 
 def find_constructs(graph: Any, sources: ScriptSources, defaults: frozenset[str]) -> list[Construct]:
-    """All of them in a frozen, inlined graph, the state first, each once. `defaults` are the inputs that have one."""
+    """All of them in a frozen, inlined graph, the state first, each once.
+
+    `defaults` are the inputs that keep their default, such as a mask that is None.
+    """
     owners = _owners(graph)
     found: dict[Construct, None] = {}
     for node in _nodes(graph):
@@ -135,7 +138,7 @@ def _cause(values: list[Any], graph: Any, owners: dict[str, list[Any]], defaults
         seen.add(name)
         if name in inputs:
             kind = str(value.type())
-            if kind in _FLAGS and name.partition(".")[0] in defaults:
+            if (kind in _FLAGS or kind.startswith("Optional")) and name.partition(".")[0] in defaults:
                 continue
             if kind in _FLAGS + _NUMBERS:
                 number = f"the plain {kind} `{name.partition('.')[0]}`"

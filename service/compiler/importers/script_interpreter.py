@@ -103,7 +103,8 @@ class ScriptInterpreter:
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]
         keywords = [argument.name for argument in schema.arguments if argument.kwarg_only]
         named = dict(zip(keywords, inputs[len(positional) :], strict=False))
-        return operator(*inputs[: len(positional)], **named)
+        given = [_as_declared(value, each) for value, each in zip(inputs, positional, strict=False)]
+        return operator(*given, **named)
 
     @contextlib.contextmanager
     def _noted(self, node: Any) -> Iterator[None]:
@@ -118,6 +119,14 @@ def _as_numbers(inputs: list[Any]) -> list[Any]:
     if not all(whole) or not any(is_number(value) for value in inputs):
         return inputs
     return [value.item() if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def _as_declared(value: Any, argument: Any) -> Any:
+    """A size that was a tensor in the trace, as one, where the operator takes nothing else."""
+    if str(argument.type) != "Tensor" or not is_number(value):
+        return value
+    dtype = torch.int64 if isinstance(value, int | torch.SymInt) and not isinstance(value, bool) else None
+    return torch.scalar_tensor(value, dtype=dtype)
 
 
 def _is_whole(value: Any) -> bool:

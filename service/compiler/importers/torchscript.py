@@ -13,7 +13,13 @@ from torch import nn
 
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel
-from service.compiler.importers.declared_inputs import Arguments, Parameter, declared_arguments, described
+from service.compiler.importers.declared_inputs import (
+    Arguments,
+    Parameter,
+    declared_arguments,
+    declared_names,
+    described,
+)
 from service.compiler.importers.program import import_program
 from service.compiler.importers.script_constructs import find_constructs, place_of, refuse_constructs
 from service.compiler.importers.script_interpreter import ScriptInterpreter
@@ -43,7 +49,7 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
         for weight in script.parameters():
             weight.requires_grad_(False)
         frozen = torch.jit.freeze(script)
-        constructs = find_constructs(frozen.graph, file.sources, frozenset(_defaults(script)))
+        constructs = find_constructs(frozen.graph, file.sources, frozenset(_defaults(script)) - declared_names(job))
     refuse_constructs(constructs)
     _refuse_numbers(parameters)
     arguments = declared_arguments(job, parameters, _known(file, parameters))
@@ -51,7 +57,8 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     module = Traced(interpreter, list(arguments.tensors), _defaults(script))
     program = export_module(module, arguments, job, lambda _: place_of(interpreter.running, file.sources))
     _rename_convolutions(program)
-    with boundary(ImportFailed, "The TorchScript module cannot be run", job.limits, step=0):
+    drawn = "" if job.inputs_path is not None else " on inputs that relaxd has drawn; send an .npz in the part `inputs`"
+    with boundary(ImportFailed, f"The TorchScript module cannot be run{drawn}", job.limits, step=0):
         _check(program, frozen, arguments)
     return program
 

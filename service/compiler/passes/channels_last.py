@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tvm import IRModule, relax, tirx
+from tvm import IRModule, relax
 from tvm.ir import Op
 
 from service.compiler.dataflow import relax_functions
@@ -21,15 +21,75 @@ _FIRST = (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class ChannelsLast:
-    """TODO."""
+    """Stores images with the channels last between the functions of a network.
+
+    What a convolution gives is stored as (batch, rows, columns, channels), and so is what is made of it as long as
+    channels stay channels: by element-wise functions, pooling, joins and resizing. Vectors then run along the
+    channels, in convolutions and elsewhere. The model's inputs and outputs keep their layout: the first convolution
+    reads it as it is, and where other functions need it a transposition is left for the lowering.
+    """
 
     name: ClassVar[str] = "channels_last"
-    stage: ClassVar[Stage] = Stage.FUSE_TIR
+    stage: ClassVar[Stage] = Stage.SCHEDULE
     needs: ClassVar[tuple[str, ...]] = ("tensorir",)
     gives: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[str] = ""
-    after: ClassVar[str] = ""
+    before: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def conv2d(x: T.Buffer((T.int64(1), T.int64(2), T.int64(4), T.int64(4)), "float32"), w: T.Buffer((T.int64(3), T.int64(2), T.int64(3), T.int64(3)), "float32"), conv2d_nchw: T.Buffer((T.int64(1), T.int64(3), T.int64(2), T.int64(2)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        pad_temp = T.sblock_alloc_buffer((T.int64(1), T.int64(2), T.int64(4), T.int64(4)))
+        for i0, i1, i2, i3 in T.grid(T.int64(1), T.int64(2), T.int64(4), T.int64(4)):
+            with T.sblock("pad_temp"):
+                v_i0, v_i1, v_i2, v_i3 = T.axis.remap("SSSS", [i0, i1, i2, i3])
+                T.reads(x[v_i0, v_i1, v_i2, v_i3])
+                T.writes(pad_temp[v_i0, v_i1, v_i2, v_i3])
+                pad_temp[v_i0, v_i1, v_i2, v_i3] = x[v_i0, v_i1, v_i2, v_i3]
+        for nn, ff, yy, xx, rc, ry, rx in T.grid(T.int64(1), T.int64(3), T.int64(2), T.int64(2), T.int64(2), T.int64(3), T.int64(3)):
+            with T.sblock("conv2d_nchw"):
+                v_nn, v_ff, v_yy, v_xx, v_rc, v_ry, v_rx = T.axis.remap("SSSSRRR", [nn, ff, yy, xx, rc, ry, rx])
+                T.reads(pad_temp[v_nn, v_rc, v_yy + v_ry, v_xx + v_rx], w[v_ff, v_rc, v_ry, v_rx])
+                T.writes(conv2d_nchw[v_nn, v_ff, v_yy, v_xx])
+                with T.init():
+                    conv2d_nchw[v_nn, v_ff, v_yy, v_xx] = T.float32(0.0)
+                conv2d_nchw[v_nn, v_ff, v_yy, v_xx] = conv2d_nchw[v_nn, v_ff, v_yy, v_xx] + pad_temp[v_nn, v_rc, v_yy + v_ry, v_xx + v_rx] * w[v_ff, v_rc, v_ry, v_rx]
+
+    @R.function
+    def main(x: R.Tensor((1, 2, 4, 4), dtype="float32"), w: R.Tensor((3, 2, 3, 3), dtype="float32")) -> R.Tensor((1, 3, 2, 2), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            gv = R.call_tir(cls.conv2d, (x, w), out_ty=R.Tensor((1, 3, 2, 2), dtype="float32"))
+            R.output(gv)
+        return gv
+"""  # noqa: E501
+    after: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def conv2d_last(p0: T.Buffer((T.int64(1), T.int64(2), T.int64(4), T.int64(4)), "float32"), p1: T.Buffer((T.int64(3), T.int64(2), T.int64(3), T.int64(3)), "float32"), sum: T.Buffer((T.int64(1), T.int64(2), T.int64(2), T.int64(3)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        for i0, i1, i2, i3, k0, k1, k2 in T.grid(T.int64(1), T.int64(2), T.int64(2), T.int64(3), T.int64(2), T.int64(3), T.int64(3)):
+            with T.sblock("sum"):
+                v_i0, v_i1, v_i2, v_i3, v_k0, v_k1, v_k2 = T.axis.remap("SSSSRRR", [i0, i1, i2, i3, k0, k1, k2])
+                T.reads(p0[v_i0, v_k0, v_i1 + v_k1, v_i2 + v_k2], p1[v_i3, v_k0, v_k1, v_k2])
+                T.writes(sum[v_i0, v_i1, v_i2, v_i3])
+                with T.init():
+                    sum[v_i0, v_i1, v_i2, v_i3] = T.float32(0.0)
+                sum[v_i0, v_i1, v_i2, v_i3] = sum[v_i0, v_i1, v_i2, v_i3] + p0[v_i0, v_k0, v_i1 + v_k1, v_i2 + v_k2] * p1[v_i3, v_k0, v_k1, v_k2]
+
+    @R.function
+    def main(x: R.Tensor((1, 2, 4, 4), dtype="float32"), w: R.Tensor((3, 2, 3, 3), dtype="float32")) -> R.Tensor((1, 3, 2, 2), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            lv = R.call_tir(cls.conv2d_last, (x, w), out_ty=R.Tensor((1, 2, 2, 3), dtype="float32"))
+            gv: R.Tensor((1, 3, 2, 2), dtype="float32") = R.permute_dims(lv, axes=[0, 3, 1, 2])
+            R.output(gv)
+        return gv
+"""  # noqa: E501
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         layouts = _Layouts(mod)
@@ -52,6 +112,8 @@ class _Layouts:
         for _, function in relax_functions(mod):
             results = _results(function)
             for block in getattr(function.body, "blocks", ()):
+                if not isinstance(block, relax.DataflowBlock):
+                    continue
                 for binding in block.bindings:
                     self._visit(mod, binding, results)
 
@@ -63,9 +125,7 @@ class _Layouts:
         if program is None or len(program.outputs) != 1 or not _is_image(binding.var):
             return
         operands = list(call.args[1].fields)
-        if is_convolution(program):
-            self.chosen.add(binding.var)
-        elif binding.var not in results and self._keeps_axes(program, operands):
+        if is_convolution(program) or (binding.var not in results and self._keeps_axes(program, operands)):
             self.chosen.add(binding.var)
 
     def _program(self, mod: IRModule, gvar: Any) -> Program | None:
@@ -88,12 +148,8 @@ class _Layouts:
         if len(computation.axes) != 4:
             return False
         allowed = [{axis.var} | {each.var for each in computation.reduced} for axis in computation.axes]
-        found = [
-            load for load in loads(computation.value) if any(load.source.same_as(buffer) for buffer in last)
-        ]
-        return bool(found) and all(
-            variables(load.indices[axis]) <= allowed[axis] for load in found for axis in (1, 3)
-        )
+        found = [load for load in loads(computation.value) if any(load.source.same_as(buffer) for buffer in last)]
+        return bool(found) and all(variables(load.indices[axis]) <= allowed[axis] for load in found for axis in (1, 3))
 
 
 def is_convolution(program: Program) -> bool:
@@ -134,7 +190,14 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         super().__init__(mod)
         self.layouts = layouts
         self.last: dict[Any, Any] = {}
+        self.inside = False
         self.written: dict[Any, Any] = {}
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        self.inside = True
+        new = super().visit_dataflow_block_(block)
+        self.inside = False
+        return new
 
     def visit_var_binding_(self, binding: Any) -> None:
         call = binding.value
@@ -157,17 +220,20 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             orders |= {each.buffer: _LAST for each in program.computations if len(each.axes) == 4}
             ty = relax.TensorType(reordered(list(ty.shape.values), _LAST), str(ty.dtype))
         gvar = self._function(call.args[0], program, orders)
-        new = self.builder_.emit(relax.call_tir(gvar, relax.Tuple(arguments), ty))
+        call = relax.call_tir(gvar, relax.Tuple(arguments), ty)
+        emit = self.builder_.emit if isinstance(binding.var, relax.DataflowVar) else self.builder_.emit_output
         if binding.var in self.layouts.chosen:
+            new = self.builder_.emit(call)
             self.last[binding.var] = new
-            back = self.builder_.emit(relax.op.permute_dims(new, list(_FIRST)))
-            self.set_var_remap(binding.var, back)
+            self.set_var_remap(binding.var, emit(relax.op.permute_dims(new, list(_FIRST))))
         else:
-            self.set_var_remap(binding.var, new)
+            self.set_var_remap(binding.var, emit(call))
 
     def _is_affected(self, binding: Any) -> bool:
         call = binding.value
-        if not isinstance(call, relax.Call) or call.op != self.layouts.call_tir or len(call.args) != 2:
+        if not self.inside or not isinstance(call, relax.Call):
+            return False
+        if call.op != self.layouts.call_tir or len(call.args) != 2:
             return False
         reads = any(isinstance(each, relax.Var) and each in self.last for each in call.args[1].fields)
         return call.args[0] in self.layouts.programs and (reads or binding.var in self.layouts.chosen)

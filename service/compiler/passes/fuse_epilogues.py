@@ -22,15 +22,98 @@ _LARGEST_MAP = 200
 
 @dataclass(frozen=True)
 class FuseEpilogues:
-    """TODO."""
+    """Moves the maps after a matrix product, a convolution or another fold into its function.
+
+    fuse_ops does not fuse across a reshape. A reshape moves nothing in memory, so a map behind one still reads and
+    writes the elements of the fold in their order: activation, residual and scale after the reshaped result of a
+    matrix product are computed before it is stored for the first time. A result that something else reads too, and a
+    map that reads elements in another order, are left alone.
+    """
 
     name: ClassVar[str] = "fuse_epilogues"
-    stage: ClassVar[Stage] = Stage.FUSE_TIR
+    stage: ClassVar[Stage] = Stage.SCHEDULE
     needs: ClassVar[tuple[str, ...]] = ("tensorir",)
     gives: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[str] = ""
-    after: ClassVar[str] = ""
+    before: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def matmul(x: T.Buffer((T.int64(4), T.int64(8)), "float32"), w: T.Buffer((T.int64(8), T.int64(6)), "float32"), matmul: T.Buffer((T.int64(4), T.int64(6)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        for i0, i1, k in T.grid(T.int64(4), T.int64(6), T.int64(8)):
+            with T.sblock("matmul"):
+                v_i0, v_i1, v_k = T.axis.remap("SSR", [i0, i1, k])
+                T.reads(x[v_i0, v_k], w[v_k, v_i1])
+                T.writes(matmul[v_i0, v_i1])
+                with T.init():
+                    matmul[v_i0, v_i1] = T.float32(0.0)
+                matmul[v_i0, v_i1] = matmul[v_i0, v_i1] + x[v_i0, v_k] * w[v_k, v_i1]
+
+    @T.prim_func(private=True, s_tir=True)
+    def relu(lv1: T.Buffer((T.int64(2), T.int64(2), T.int64(6)), "float32"), relu: T.Buffer((T.int64(2), T.int64(2), T.int64(6)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        for i0, i1, i2 in T.grid(T.int64(2), T.int64(2), T.int64(6)):
+            with T.sblock("relu"):
+                v_i0, v_i1, v_i2 = T.axis.remap("SSS", [i0, i1, i2])
+                T.reads(lv1[v_i0, v_i1, v_i2])
+                T.writes(relu[v_i0, v_i1, v_i2])
+                relu[v_i0, v_i1, v_i2] = T.Select(lv1[v_i0, v_i1, v_i2] < T.float32(0.0), T.float32(0.0), lv1[v_i0, v_i1, v_i2])
+
+    @T.prim_func(private=True, s_tir=True)
+    def reshape(lv: T.Buffer((T.int64(4), T.int64(6)), "float32"), T_reshape: T.Buffer((T.int64(2), T.int64(2), T.int64(6)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        for ax0, ax1, ax2 in T.grid(T.int64(2), T.int64(2), T.int64(6)):
+            with T.sblock("T_reshape"):
+                v_ax0, v_ax1, v_ax2 = T.axis.remap("SSS", [ax0, ax1, ax2])
+                T.reads(lv[(v_ax0 * T.int64(2) + v_ax2 // T.int64(6) + v_ax1) % T.int64(4), v_ax2 % T.int64(6)])
+                T.writes(T_reshape[v_ax0, v_ax1, v_ax2])
+                T_reshape[v_ax0, v_ax1, v_ax2] = lv[(v_ax0 * T.int64(2) + v_ax2 // T.int64(6) + v_ax1) % T.int64(4), v_ax2 % T.int64(6)]
+
+    @R.function
+    def main(x: R.Tensor((4, 8), dtype="float32"), w: R.Tensor((8, 6), dtype="float32")) -> R.Tensor((2, 2, 6), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            lv = R.call_tir(cls.matmul, (x, w), out_ty=R.Tensor((4, 6), dtype="float32"))
+            lv1 = R.call_tir(cls.reshape, (lv,), out_ty=R.Tensor((2, 2, 6), dtype="float32"))
+            gv = R.call_tir(cls.relu, (lv1,), out_ty=R.Tensor((2, 2, 6), dtype="float32"))
+            R.output(gv)
+        return gv
+"""  # noqa: E501
+    after: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def matmul_reshape_relu(p0: T.Buffer((T.int64(4), T.int64(8)), "float32"), p1: T.Buffer((T.int64(8), T.int64(6)), "float32"), map: T.Buffer((T.int64(2), T.int64(2), T.int64(6)), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        sum = T.sblock_alloc_buffer((T.int64(4), T.int64(6)))
+        for i0, i1, k0 in T.grid(T.int64(4), T.int64(6), T.int64(8)):
+            with T.sblock("sum"):
+                v_i0, v_i1, v_k0 = T.axis.remap("SSR", [i0, i1, k0])
+                T.reads(p0[v_i0, v_k0], p1[v_k0, v_i1])
+                T.writes(sum[v_i0, v_i1])
+                with T.init():
+                    sum[v_i0, v_i1] = T.float32(0.0)
+                sum[v_i0, v_i1] = sum[v_i0, v_i1] + p0[v_i0, v_k0] * p1[v_k0, v_i1]
+        for i0, i1, i2 in T.grid(T.int64(2), T.int64(2), T.int64(6)):
+            with T.sblock("map"):
+                v_i0, v_i1, v_i2 = T.axis.remap("SSS", [i0, i1, i2])
+                T.reads(sum[(v_i0 * T.int64(2) + v_i2 // T.int64(6) + v_i1) % T.int64(4), v_i2 % T.int64(6)])
+                T.writes(map[v_i0, v_i1, v_i2])
+                map[v_i0, v_i1, v_i2] = T.Select(sum[(v_i0 * T.int64(2) + v_i2 // T.int64(6) + v_i1) % T.int64(4), v_i2 % T.int64(6)] < T.float32(0.0), T.float32(0.0), sum[(v_i0 * T.int64(2) + v_i2 // T.int64(6) + v_i1) % T.int64(4), v_i2 % T.int64(6)])
+
+    @R.function
+    def main(x: R.Tensor((4, 8), dtype="float32"), w: R.Tensor((8, 6), dtype="float32")) -> R.Tensor((2, 2, 6), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            gv = R.call_tir(cls.matmul_reshape_relu, (x, w), out_ty=R.Tensor((2, 2, 6), dtype="float32"))
+            R.output(gv)
+        return gv
+"""  # noqa: E501
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         fusor = _Fusor(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
@@ -58,6 +141,7 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
         self.call_tir = Op.get("relax.call_tir")
         self.mod = mod
         self.count = 0
+        self.inside = False
         self.programs: dict[Any, Program | None] = {}
         self.pending: dict[Any, _Call] = {}
         self.uses: dict[Any, int] = {}
@@ -70,6 +154,12 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
         rewritten = self.visit_expr(function)
         if self.count > before:
             self.builder_.update_func(gvar, rewritten)
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        self.inside = True
+        new = super().visit_dataflow_block_(block)
+        self.inside = False
+        return new
 
     def visit_var_binding_(self, binding: Any) -> None:
         call = binding.value
@@ -90,21 +180,23 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
             if merged is None:
                 continue
             gvar = self.builder_.add_func(write(merged.program, {}), merged.name)
-            new = self.builder_.emit(relax.call_tir(gvar, relax.Tuple(list(merged.operands)), binding.var.ty))
+            call = relax.call_tir(gvar, relax.Tuple(list(merged.operands)), binding.var.ty)
+            inner = isinstance(binding.var, relax.DataflowVar)
+            new = self.builder_.emit(call) if inner else self.builder_.emit_output(call)
             self.set_var_remap(binding.var, new)
             self.count += 1
             own = merged
             break
-        if own.program.folds():
+        if own.program.folds() and isinstance(binding.var, relax.DataflowVar):
             self.pending[new] = own
 
     def _is_plain(self, binding: Any) -> bool:
         call = binding.value
         return (
-            isinstance(call, relax.Call)
+            self.inside
+            and isinstance(call, relax.Call)
             and call.op == self.call_tir
             and len(call.args) == 2
-            and isinstance(binding.var, relax.DataflowVar)
             and isinstance(binding.var.ty, relax.TensorType)
         )
 

@@ -130,7 +130,7 @@ class _Result:
     def note(self) -> str:
         if not self.misses:
             return f"Pattern {self.pattern.name!r} matched nothing, and nothing came near."
-        nearest_miss = max((miss for _, miss in self.misses), key=Miss.matched)
+        nearest_miss = max((miss for _, miss in self.misses), key=Miss.nearness)
         reason = f"node {nearest_miss.node!r} fails by {nearest_miss.constraint}: {nearest_miss.message}"
         return (
             f"Pattern {self.pattern.name!r} matched nothing. The nearest, at {name_of(nearest_miss.root)!r}: {reason}."
@@ -261,9 +261,9 @@ def _nearest(misses: list[Miss], pattern: Pattern) -> list[Miss]:
     """Those of which at least half of the operators matched, the nearest first; each place once."""
     least = (len(pattern.operators()) + 1) // 2
     kept: list[Miss] = []
-    for miss in sorted(misses, key=Miss.matched, reverse=True):
-        covered = any(_has(other, miss.root) and other.matched() > miss.matched() for other in kept)
-        if miss.matched() >= least and not covered:
+    for miss in sorted(misses, key=Miss.nearness, reverse=True):
+        covered = any(_has(other, miss.root) and other.nearness() > miss.nearness() for other in kept)
+        if miss.nearness() >= least and not covered:
             kept.append(miss)
     return kept
 

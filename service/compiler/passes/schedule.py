@@ -24,15 +24,75 @@ from service.nouns import Stage
 
 @dataclass(frozen=True)
 class Schedule:
-    """TODO."""
+    """Puts a kernel made for the target's CPU in place of each TensorIR function that is of a known kind.
+
+    The kinds are matrix products and convolutions with constant weights, depthwise convolutions, products of two
+    computed matrices, maps, folds along rows (softmax, normalisation, sums) and folds across memory (pooling). Vector
+    width and the number of registers come from the target's features. Constant weights are packed into the order in
+    which the kernel reads them, so that nothing is packed at run time; what is computed of a sum before it is stored
+    is computed in registers. Exponentials and their like become polynomials, which keep NaN and infinities.
+
+    A function of another kind stays as it is. The step's details say for each function which kernel it got, with which
+    parameters, or why it got none.
+    """
 
     name: ClassVar[str] = "schedule"
-    stage: ClassVar[Stage] = Stage.FUSE_TIR
+    stage: ClassVar[Stage] = Stage.SCHEDULE
     needs: ClassVar[tuple[str, ...]] = ("tensorir",)
     gives: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[str] = ""
-    after: ClassVar[str] = ""
+    before: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def fused_add_multiply(x: T.Buffer((T.int64(10),), "float32"), y: T.Buffer((T.int64(10),), "float32"), T_multiply_intermediate: T.Buffer((T.int64(10),), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        # with T.sblock("root"):
+        T_add_intermediate = T.sblock_alloc_buffer((T.int64(10),))
+        for ax0 in range(T.int64(10)):
+            with T.sblock("T_add"):
+                v_ax0 = T.axis.spatial(T.int64(10), ax0)
+                T.reads(x[v_ax0], y[v_ax0])
+                T.writes(T_add_intermediate[v_ax0])
+                T_add_intermediate[v_ax0] = x[v_ax0] + y[v_ax0]
+        for ax0 in range(T.int64(10)):
+            with T.sblock("T_multiply"):
+                v_ax0 = T.axis.spatial(T.int64(10), ax0)
+                T.reads(T_add_intermediate[v_ax0], y[v_ax0])
+                T.writes(T_multiply_intermediate[v_ax0])
+                T_multiply_intermediate[v_ax0] = T_add_intermediate[v_ax0] * y[v_ax0]
+
+    @R.function
+    def main(x: R.Tensor((10,), dtype="float32"), y: R.Tensor((10,), dtype="float32")) -> R.Tensor((10,), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            gv = R.call_tir(cls.fused_add_multiply, (x, y), out_ty=R.Tensor((10,), dtype="float32"))
+            R.output(gv)
+        return gv
+"""  # noqa: E501
+    after: ClassVar[str] = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def fused_add_multiply(p0: T.Buffer((T.int64(10),), "float32"), p1: T.Buffer((T.int64(10),), "float32"), p2: T.Buffer((T.int64(10),), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        with T.sblock("root"):
+            T.reads()
+            T.writes()
+            for v in range(T.int64(2)):
+                for v_1 in T.vectorized(T.int64(4)):
+                    p2[v * T.int64(4) + v_1] = (p0[v * T.int64(4) + v_1] + p1[v * T.int64(4) + v_1]) * p1[v * T.int64(4) + v_1]
+            for v in T.vectorized(T.int64(2)):
+                p2[T.int64(8) + v] = (p0[T.int64(8) + v] + p1[T.int64(8) + v]) * p1[T.int64(8) + v]
+
+    @R.function
+    def main(x: R.Tensor((10,), dtype="float32"), y: R.Tensor((10,), dtype="float32")) -> R.Tensor((10,), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            gv = R.call_tir(cls.fused_add_multiply, (x, y), out_ty=R.Tensor((10,), dtype="float32"))
+            R.output(gv)
+        return gv
+"""  # noqa: E501
 
     parallel: bool = option(True, "Let loops that pay for it use several threads.")
 
@@ -71,7 +131,7 @@ def _situation(program: Program, calls: list[list[Any]], parallel: bool) -> Situ
         operands = [operands[index] for operands in calls if index < len(operands)]
         if operands and all(isinstance(each, GenericConst) for each in operands):
             constants[buffer] = tuple(each.value.numpy() for each in operands)
-    return Situation(vector_unit(tvm.target.Target.current()), parallel, constants)
+    return Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel, constants)
 
 
 def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, kernels: dict[Any, Kernel]) -> JsonObject:

@@ -22,7 +22,7 @@ REDUCE = Global("torch.fx.graph_module", "reduce_graph_module")
 
 _BOOKKEEPING = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training", "_is_full_backward_hook",
-     "_version", "_compiled_call_impl", "call_super_init", "_flat_weights", "_flat_weight_refs"}
+     "_version", "_compiled_call_impl", "__overloads__", "call_super_init", "_flat_weights", "_flat_weight_refs"}
 )  # fmt: skip
 # Attributes of a GraphModule that describe its code, not its layers.
 _OF_GRAPHS = frozenset(

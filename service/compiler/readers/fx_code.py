@@ -21,8 +21,8 @@ MAX_NODES = 1_000_000
 MAX_DEPTH = 60
 
 # What stands here and is not taken is an operator that is not known, and nothing worse.
-OPERATOR_MODULES = ("torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special.", "torch._C._nn.",
-                    "torch._C._linalg.", "torch._C._fft.", "torch._C._special.")  # fmt: skip
+OPERATOR_MODULES = ("torch.nn.functional.", "torch.functional.", "torch.linalg.", "torch.fft.", "torch.special.",
+                    "torch._C._nn.", "torch._C._linalg.", "torch._C._fft.", "torch._C._special.")  # fmt: skip
 
 Expression = Any  # one of the dataclasses below; a tuple, list, dict or slice of them is a Group
 

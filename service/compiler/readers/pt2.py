@@ -16,6 +16,7 @@ from typing import Any
 
 from service.compiler.readers.archive import Archive, ArchiveLimits
 from service.compiler.readers.bounded_json import MAX_BYTES, parse_json
+from service.compiler.readers.expressions import SYMBOL, check_expression
 from service.compiler.readers.operator_names import ALLOWED
 from service.compiler.readers.operator_uses import Use, refusal, user_line
 from service.compiler.readers.pt2_payloads import Payloads
@@ -35,13 +36,15 @@ _KNOWN = frozenset({"archive_format", "archive_version", "byteorder"})
 class Pt2File:
     """What was read beside the new file. `examples` is (args, kwargs) of plain values and StoredTensor, or None.
 
-    `storages` are the bytes of the examples' tensors by storage name.
+    `storages` are the bytes of the examples' tensors by storage name; `guards` what the program says of the sizes of
+    its inputs, as text that PyTorch would run.
     """
 
     program: dict[str, Any]
     examples: Any
     storages: dict[str, bytes] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
+    guards: tuple[str, ...] = ()
 
 
 def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
@@ -54,6 +57,7 @@ def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
         program = _program(archive, model)
         uses = tuple(_uses(program["graph_module"]["graph"]))
         _check_operators(uses)
+        guards = tuple(program["guards_code"] or ())
         program["guards_code"] = []
         program["opset_version"] = {"aten": program["opset_version"].get("aten", 10)}
         program["graph_module"] |= {"metadata": {}, "treespec_namedtuple_fields": {}}
@@ -68,7 +72,7 @@ def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
             _write(clean, "models/model.json", json.dumps(program).encode())
             _write(clean, "data/sample_inputs/model.pt", b"")
         examples, storages = _examples(archive, model, limits)
-        return Pt2File(program, examples, storages, uses)
+        return Pt2File(program, examples, storages, uses, guards)
 
 
 def operator_uses(source: Path, limits: ArchiveLimits) -> tuple[Use, ...]:
@@ -79,6 +83,13 @@ def operator_uses(source: Path, limits: ArchiveLimits) -> tuple[Use, ...]:
 
 def _program(archive: Archive, model: str) -> dict[str, Any]:
     parsed = parse_json(archive.read(f"models/{model}.json", MAX_BYTES), "models")
+    ranges = parsed.get("range_constraints") if isinstance(parsed, dict) else None
+    if isinstance(ranges, dict):
+        # Those of expressions, such as 2 * s, follow from their symbols'.
+        derived = [key for key in ranges if isinstance(key, str) and not SYMBOL.fullmatch(key)]
+        for key in derived:
+            check_expression(key, "$.range_constraints")
+            del ranges[key]
     program: dict[str, Any] = check_value("ExportedProgram", parsed, "$")
     _check_versions(program)
     return program

@@ -88,6 +88,7 @@ STRUCTS: dict[str, dict[str, str]] = {
         "schema_version": "SchemaVersion",
         "verifiers": "[verifier]",
         "torch_version": "text",
+        "guards_code": "[text]?",
     },
     "PayloadMeta": {"path_name": "text", "is_param": "bool", "use_pickle": "bool", "tensor_meta": "TensorMeta?"},
     "PayloadConfig": {"config": "{path: PayloadMeta}"},

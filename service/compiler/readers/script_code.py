@@ -27,7 +27,9 @@ _SCRIPT_NAMES = (
     "triu_indices dtype layout shape is_cuda grad itemsize nbytes ndim T mT H real imag is_mkldnn is_quantized "
     "is_sparse is_meta is_nested requires_grad name type data item tolist batch_norm_no_update embedding_renorm_ "
     "_no_grad_embedding_renorm_ _pack_padded_sequence _pad_packed_sequence copy contiguous forward get_autocast_dtype "
-    "is_autocast_enabled is_autocast_cpu_enabled result_type promote_types can_cast convolution_overrideable to_padded_tensor ndimension nelement sparse_dim is_conj is_neg "
+    "is_autocast_enabled is_autocast_cpu_enabled result_type promote_types can_cast convolution_overrideable "
+    "_nested_tensor_from_mask _nested_tensor_from_mask_left_aligned to_padded_tensor ndimension nelement sparse_dim "
+    "is_conj is_neg "
     "thnn_conv2d _shape_as_tensor _reshape_from_tensor _dim_arange hash ord chr partition rstrip lstrip tuple"
 )
 _PRIM_NAMES = (

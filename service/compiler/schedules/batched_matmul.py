@@ -15,11 +15,10 @@ from service.compiler.schedules.computation import Axis, Indices, Program
 from service.compiler.schedules.contraction import Contraction, Epilogue, find_contraction
 from service.compiler.schedules.expressions import Unsupported, dtype_of, integer, variables
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.tile import Tile, best_rows, even_tiles, form_of, halving_tiles
+from service.compiler.schedules.tile import Tile, best_rows, even_tiles, form_of, halving_tiles, panel_vectors
 from service.compiler.schedules.writer import Writer, count, placed, strips, vector, writing
 
 NAME = "batched_matmul"
-_PANEL_VECTORS = 2
 # With fewer rows packing costs more than it saves.
 _FEWEST_ROWS = 4
 _STACK_BYTES = 32 << 10
@@ -44,7 +43,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     product = _product(find_contraction(program))
     lanes = situation.unit.lanes(dtype_of(product.contraction.fold.value))
     columns = int(product.column.extent)
-    vectors = min(_PANEL_VECTORS, -(-columns // lanes))
+    vectors = panel_vectors(columns, lanes)
     with writing(name, program, parallel=situation.parallel) as writer:
         body = _Body(writer, product, situation, lanes, vectors)
         body.write()
@@ -176,7 +175,7 @@ class _Body:
         tile.join()
         fold, result = product.contraction.fold, product.contraction.result
 
-        def emit(index: int, column: int, lane: Any, total: Any) -> None:
+        def emit(index: Any, column: int, lane: Any, total: Any) -> None:
             here = {**at, product.row.var: row + integer(index)}
             here[product.column.var] = panel * integer(self.width) + integer(column) + lane
             place: Any = integer(0)
@@ -184,4 +183,4 @@ class _Body:
                 place = place * integer(axis.extent) + here[axis.var]
             self.writer.store(result, place, self.epilogue.value(total, here))
 
-        tile.store(columns, emit)
+        tile.store(columns, emit, heavy=self.epilogue.heavy)

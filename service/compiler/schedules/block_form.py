@@ -32,7 +32,7 @@ def write(program: Program, orders: Orders) -> Any:
         tensors[buffer] = te.placeholder([integer(each) for each in shape], dtype_of_buffer(buffer), f"p{number}")
     for computation in program.computations:
         tensors[computation.buffer] = _tensor(computation, tensors, orders)
-    return te.create_prim_func([tensors[each] for each in parameters]).without_attr("global_symbol")
+    return te.create_prim_func([tensors[each] for each in parameters], "int64").without_attr("global_symbol")
 
 
 def reordered(values: Sequence[Any], order: Sequence[int] | None) -> list[Any]:
@@ -70,4 +70,4 @@ def _reducer(computation: Computation) -> Any:
         "all": tirx.And,
         "any": tirx.Or,
     }[str(computation.fold)]
-    return te.comm_reducer(lambda x, y: combine(x, y), lambda _: computation.start, name=str(computation.fold))
+    return te.comm_reducer(combine, lambda _: computation.start, name=str(computation.fold))

@@ -38,9 +38,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Computation:
-    """`buffer` at `axes` is `value`, or with `fold` (sum, max, min, all, any) the fold of it over `reduced`, from `start`.
+    """`buffer` at `axes` is `value`, or the fold of it over `reduced`, from `start`.
 
-    `fold` max keeps NaN where `keeps_nan`.
+    `fold` is sum, max, min, all or any; an extremum keeps NaN where `keeps_nan`.
     """
 
     buffer: Any
@@ -108,7 +108,8 @@ def _computation(statement: Any) -> Computation:
     block = statement.block
     if list(block.alloc_buffers) or list(block.match_buffers) or not isinstance(block.body, BufferStore):
         raise Unsupported("a block has statements of its own")
-    spatial, reduced = [], []
+    spatial: list[Axis] = []
+    reduced: list[Axis] = []
     for iter_var, value in zip(block.iter_vars, statement.iter_values, strict=True):
         extent = _size(iter_var.dom.extent)
         known = isinstance(value, prim.IntImm) and constant(value) == 0 and extent == 1

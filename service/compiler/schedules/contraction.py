@@ -10,14 +10,17 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.ir.prim import expr as prim
 
-from service.compiler.schedules.computation import Axis, Computation, Indices, Program, inlined, offset
-from service.compiler.schedules.expressions import Unsupported, constant, integer, loads, rewrite, variables
+from service.compiler.schedules.computation import Axis, Computation, Indices, Program, inlined, is_costly, offset
+from service.compiler.schedules.expressions import Unsupported, constant, integer, loads, rewrite, size, variables
 from service.compiler.schedules.writer import Writer, count, dtype_of_buffer, placed
+
+# So many subexpressions of a map after a fold are still written out for every vector of a tile.
+_LIGHT = 40
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """`fold` is the sum of `left` times `right`, two loads; `output` the map of it that is stored, or the sum itself."""
+    """`fold` is the sum of `left` times `right`; `output` is the map of it that is stored, None for the sum itself."""
 
     program: Program
     fold: Computation
@@ -62,7 +65,10 @@ def keeps_places(fold: Computation, output: Computation) -> bool:
             if load.source.same_as(fold.buffer):
                 if len(load.indices) != len(same) or not _equal_sizes(fold, output):
                     return False
-                if any(not _same(index, var, axis) for index, var, axis in zip(load.indices, same, output.axes, strict=True)):  # noqa: E501
+                if any(
+                    not _same(index, var, axis)
+                    for index, var, axis in zip(load.indices, same, output.axes, strict=True)
+                ):
                     return False
         return True
     indices = Indices(output.axes)
@@ -95,6 +101,7 @@ class Epilogue:
     def __init__(self, writer: Writer, fold: Computation, output: Computation | None) -> None:
         self.sum = tirx.Var("sum", dtype_of_buffer(fold.buffer))
         self.expression: Any = self.sum
+        self.heavy = False
         if output is None:
             return
         indices = Indices(fold.axes)
@@ -104,6 +111,8 @@ class Epilogue:
             return self.sum if buffer.same_as(fold.buffer) else None
 
         self.expression = writer.flat(rewrite(output.value, at), indices, known)
+        # What comes out as many instructions stands in the code as rarely as can be.
+        self.heavy = is_costly(output.value) or size(self.expression) > _LIGHT
 
     @staticmethod
     def _places(fold: Computation, output: Computation, indices: Indices) -> dict[Any, Any]:

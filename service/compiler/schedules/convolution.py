@@ -15,16 +15,14 @@ from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Indices, Program, offset
 from service.compiler.schedules.contraction import Contraction, Epilogue, direct, find_contraction, is_load
-from service.compiler.schedules.elementwise import new_variable
 from service.compiler.schedules.expressions import Unsupported, constant, dtype_of, integer, rewrite, variables
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.tile import Tile, best_rows, even_tiles, form_of
-from service.compiler.schedules.windows import Window, check_bounds, find_window, padded_load
+from service.compiler.schedules.tile import Tile, best_rows, form_of, panel_vectors
+from service.compiler.schedules.windows import Window, check_bounds, find_window, padded_load, tap_bounds, tiles_along
 from service.compiler.schedules.writer import Writer, count, writing
 from service.runtime.session import Array
 
 NAME = "convolution"
-_PANEL_VECTORS = 2
 # An inner axis of fewer channels is a loop around the taps, not in them.
 _FEW_CHANNELS = 8
 
@@ -50,7 +48,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     unit = situation.unit
     lanes = unit.lanes(dtype_of(shape.contraction.fold.value))
     outputs, inputs = int(shape.output.extent), int(shape.channel.extent)
-    vectors = min(_PANEL_VECTORS, -(-outputs // lanes))
+    vectors = panel_vectors(outputs, lanes)
     width = vectors * lanes
     panels = -(-outputs // width)
     taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
@@ -101,7 +99,7 @@ def find_shape(contraction: Contraction, situation: Situation) -> Shape:
     if vertical.position == horizontal.position:
         raise Unsupported("the image has one axis")
     return Shape(
-        contraction, batch, output, channel, vertical, horizontal, load, weight.source, (at_output, *rest)
+        contraction, batch, output, channel, vertical, horizontal, load, weight.source, (at_output, rest[0], rest[1], rest[2])
     )  # fmt: skip
 
 
@@ -179,22 +177,12 @@ class _Body:
 
     def _row(self, image: Any, panel: Any, row: Any, columns: int) -> None:
         """One row of the result, for one panel of channels."""
-        start = 0
-        for size, times in even_tiles(self.length, self.most):
-            inside = [number for number in range(times) if self._is_inside(start + number * size, size)]
-            for number in range(times):
-                if not inside or number < inside[0] or number > inside[-1]:
-                    self._tile(image, panel, row, start + number * size, size, columns)
-                elif number == inside[0]:
-                    with T.serial(0, integer(len(inside))) as tile:
-                        at = integer(start + inside[0] * size) + tile * integer(size)
-                        self._tile(image, panel, row, at, size, columns)
-            start += times * size
+        along = self.shape.horizontal
 
-    def _is_inside(self, start: int, size: int) -> bool:
-        window = self.shape.horizontal
-        last = start + size - 1
-        return self.pointwise or (window.valid(start, 0) and window.valid(last, window.tap.extent - 1))
+        def emit(start: Any, size: int) -> None:
+            self._tile(image, panel, row, start, size, columns)
+
+        tiles_along(along, self.length, self.most, emit, inside=self.pointwise)
 
     def _tile(self, image: Any, panel: Any, row: Any, start: Any, size: int, columns: int) -> None:
         vectors = -(-columns // self.lanes)
@@ -206,7 +194,7 @@ class _Body:
         result, outputs = shape.contraction.result, int(shape.output.extent)
         length = integer(self.length)
 
-        def emit(index: int, column: int, lane: Any, total: Any) -> None:
+        def emit(index: Any, column: int, lane: Any, total: Any) -> None:
             here = integer(start) + integer(index)
             channel = panel * integer(self.width) + integer(column) + lane
             at = {shape.batch.var: image, shape.output.var: channel}
@@ -216,12 +204,12 @@ class _Body:
             place = ((image * integer(self.height) + row) * length + here) * integer(outputs) + channel
             self.writer.store(result, place, self.epilogue.value(total, at))
 
-        tile.store(columns, emit)
+        tile.store(columns, emit, heavy=self.epilogue.heavy)
 
     def _taps(self, tile: Tile, image: Any, panel: Any, row: Any, start: Any, size: int) -> None:
         """The sums over all taps that the input has for this tile."""
         down, along = self.shape.vertical, self.shape.horizontal
-        low, high = self._vertical_bounds(row)
+        low, high = (integer(0), integer(1)) if self.pointwise else tap_bounds(down, row)
         with T.serial(0, high - low) as number:
             tap = low + number
             line = row * integer(down.stride) + tap * integer(down.dilation) - integer(down.padding)
@@ -236,22 +224,12 @@ class _Body:
                 for across in range(along.tap.extent):
                     self._tap(tile, base, panel, tap, across, start, size, None)
 
-    def _vertical_bounds(self, row: Any) -> tuple[Any, Any]:
-        """The first tap whose line is in the image, and the one after the last."""
-        down = self.shape.vertical
-        first, taps = row * integer(down.stride) - integer(down.padding), down.tap.extent
-        inside = all(down.valid(place, tap) for place in (0, int(down.place.extent) - 1) for tap in (0, taps - 1))
-        if self.pointwise or inside:
-            return integer(0), integer(taps)
-        dilation = integer(down.dilation)
-        low = tirx.max(integer(0), tirx.floordiv(dilation - integer(1) - first, dilation))
-        high = tirx.min(integer(taps), tirx.floordiv(integer(down.size - 1) - first, dilation) + integer(1))
-        return low, tirx.max(high, low)
-
     def _runs_on(self, start: Any, size: int) -> bool:
         """Whether the taps of a line and the channels of each are one run of memory, and all taps are there."""
         along = self.shape.horizontal
-        whole = not isinstance(start, int) or self._is_inside(start, size)
+        last = along.tap.extent - 1
+        whole = not isinstance(start, int) or (along.valid(start, 0) and along.valid(start + size - 1, last))
+        whole = whole or self.pointwise
         channels = int(self.shape.channel.extent)
         return whole and constant(self.channel_step) == 1 and self.column_step == channels and along.dilation == 1
 
@@ -274,7 +252,7 @@ class _Body:
     ) -> None:
         along = self.shape.horizontal
         rows = range(size)
-        if isinstance(start, int):
+        if isinstance(start, int) and not self.pointwise:
             rows = [index for index in rows if along.valid(start + index, across)]  # type: ignore[assignment]
         if not rows:
             return

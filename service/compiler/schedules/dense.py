@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,12 @@ from service.compiler.schedules.contraction import Contraction, Epilogue, direct
 from service.compiler.schedules.elementwise import new_variable
 from service.compiler.schedules.expressions import Unsupported, constant, dtype_of, integer, rewrite, variables
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.tile import Form, Tile, best_rows, even_tiles, form_of, halving_tiles
+from service.compiler.schedules.tile import Form, Tile, best_rows, even_tiles, form_of, halving_tiles, panel_vectors
 from service.compiler.schedules.vector_unit import VectorUnit
-from service.compiler.schedules.writer import PARALLEL_WORK, Writer, count, writing
+from service.compiler.schedules.writer import Writer, count, writing
 from service.runtime.session import Array
 
 NAME = "dense"
-_PANEL_VECTORS = 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     unit = situation.unit
     lanes = unit.lanes(dtype_of(product.contraction.fold.value))
     columns, inner = int(product.column.extent), int(product.inner.extent)
-    vectors = min(_PANEL_VECTORS, -(-columns // lanes))
+    vectors = panel_vectors(columns, lanes)
     width = vectors * lanes
     panels = -(-columns // width)
     packed = {product.weight: (panels, inner, width)}
@@ -54,7 +54,15 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
         body.write()
     position = next(i for i, each in enumerate(program.parameters) if each.same_as(product.weight))
     rows = product.rows if isinstance(product.rows, int) else None
-    parameters = {"rows": body.most, "columns": width, "lanes": lanes, "panels": panels, "m": rows, "n": columns, "k": inner}
+    parameters = {
+        "rows": body.most,
+        "columns": width,
+        "lanes": lanes,
+        "panels": panels,
+        "m": rows,
+        "n": columns,
+        "k": inner,
+    }
     return Kernel(
         NAME, writer.function, parameters, 2 * columns * inner * (rows or 1),
         {position: _packing(product.weight_axes, product.other_axes, panels, width)},
@@ -128,9 +136,12 @@ def _one_axis(axes: Sequence[Axis], left: Any) -> tuple[Axis, dict[Any, Any]]:
         return row, {}
     place = offset(left.source, left.indices)
     indices = Indices(axes)
-    for first, second in zip(axes, axes[1:], strict=False):
+    for first, second in itertools.pairwise(axes):
         steps = indices.step(place, first), indices.step(place, second)
-        if any(step is None for step in steps) or constant(indices.simplify(steps[0] - steps[1] * integer(second.extent))) != 0:
+        if (
+            any(step is None for step in steps)
+            or constant(indices.simplify(steps[0] - steps[1] * integer(second.extent))) != 0
+        ):
             raise Unsupported("the rows of the left operand are not evenly spaced")
     at: dict[Any, Any] = {}
     rest: Any = row.var
@@ -225,11 +236,11 @@ class _Body:
         tile.join()
         product, result = self.product, self.product.contraction.result
 
-        def emit(index: int, column: int, lane: Any, total: Any) -> None:
+        def emit(index: Any, column: int, lane: Any, total: Any) -> None:
             here = row + integer(index)
             n = panel * integer(self.width) + integer(column) + lane
             at = {axis: rewrite(expr, {product.row.var: here}) for axis, expr in product.at.items()}
             value = self.epilogue.value(total, {**at, product.row.var: here, product.column.var: n})
             self.writer.store(result, here * integer(self.columns) + n, value)
 
-        tile.store(group * self.width if columns == self.width else columns, emit)
+        tile.store(group * self.width if columns == self.width else columns, emit, heavy=self.epilogue.heavy)

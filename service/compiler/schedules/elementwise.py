@@ -124,5 +124,5 @@ def _mergeable(value: Any, first: Axis, second: Axis, indices: Indices) -> bool:
             return False
         if constant(indices.simplify(outer - inner * integer(second.extent))) != 0:
             return False
-    used = variables(rewrite(value, {}, lambda buffer, at: tirx.const(0, dtype_of_buffer(buffer))))
+    used = variables(rewrite(value, {}, lambda buffer, _: tirx.const(0, dtype_of_buffer(buffer))))
     return first.var not in used and second.var not in used

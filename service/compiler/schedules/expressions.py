@@ -14,7 +14,7 @@ from tvm.ir.prim import expr as prim
 OnLoad = Callable[[Any, list[Any]], Any]
 OnCall = Callable[[Any, list[Any]], Any]
 
-_LEAVES = (prim.IntImm, prim.FloatImm, tvm.ir.StringImm)
+LEAVES = (prim.IntImm, prim.FloatImm, tvm.ir.StringImm)
 _UNARY = (prim.Not, prim.BitwiseNot)
 
 
@@ -29,21 +29,22 @@ def dtype_of(expr: Any) -> str:
 
 def children(expr: Any) -> list[Any]:
     """The operands of `expr`, in order. Raises Unsupported on what a schedule does not look into."""
-    if isinstance(expr, _LEAVES) or isinstance(expr, Var):
-        return []
-    if isinstance(expr, TensorLoad):
-        return list(expr.indices)
-    if isinstance(expr, prim.BinaryOpExpr | prim.CmpExpr | prim.LogicalExpr) and not isinstance(expr, _UNARY):
-        return [expr.a, expr.b]
-    if isinstance(expr, _UNARY):
-        return [expr.a]
-    if isinstance(expr, prim.Cast):
-        return [expr.value]
-    if isinstance(expr, prim.Select):
-        return [expr.condition, expr.true_value, expr.false_value]
-    if isinstance(expr, Call):
-        return list(expr.args)
+    for kinds, operands in _OPERANDS:
+        if isinstance(expr, kinds):
+            return operands(expr)
     raise Unsupported(f"the expression has a {type(expr).__name__}")
+
+
+_OPERANDS: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
+    ((*LEAVES, Var), lambda _: []),
+    (TensorLoad, lambda expr: list(expr.indices)),
+    (_UNARY, lambda expr: [expr.a]),
+    ((prim.BinaryOpExpr, prim.CmpExpr, prim.LogicalExpr), lambda expr: [expr.a, expr.b]),
+    (prim.Cast, lambda expr: [expr.value]),
+    (prim.Select, lambda expr: [expr.condition, expr.true_value, expr.false_value]),
+    (Call, lambda expr: list(expr.args)),
+    (prim.Let, lambda expr: [expr.value, expr.body]),
+)
 
 
 def rewrite(
@@ -53,24 +54,26 @@ def rewrite(
     if isinstance(expr, Var):
         return variables.get(expr, expr)
     parts = [rewrite(each, variables, on_load, on_call) for each in children(expr)]
+    replaced = None
     if isinstance(expr, TensorLoad):
         replaced = None if on_load is None else on_load(expr.source, parts)
-        return tirx.BufferLoad(expr.source, parts) if replaced is None else replaced
-    if isinstance(expr, Call):
+    elif isinstance(expr, Call):
         replaced = None if on_call is None else on_call(expr, parts)
-        return _call(expr, parts) if replaced is None else replaced
-    return _rebuilt(expr, parts)
+    return rebuilt(expr, parts) if replaced is None else replaced
 
 
-def _call(expr: Any, parts: list[Any]) -> Any:
-    return Call(expr.op, parts, expr.attrs, expr.ty_args, ret_ty=expr.ty)
-
-
-def _rebuilt(expr: Any, parts: list[Any]) -> Any:
+def rebuilt(expr: Any, parts: list[Any]) -> Any:
+    """An expression of the kind of `expr` with other operands."""
     if not parts:
         return expr
+    if isinstance(expr, TensorLoad):
+        return tirx.BufferLoad(expr.source, parts)
+    if isinstance(expr, Call):
+        return Call(expr.op, parts, expr.attrs, expr.ty_args, ret_ty=expr.ty)
     if isinstance(expr, prim.Cast):
         return prim.Cast(dtype_of(expr), parts[0])
+    if isinstance(expr, prim.Let):
+        return prim.Let(expr.var, *parts)
     return type(expr)(*parts)
 
 

@@ -15,13 +15,12 @@ from service.runtime.session import Array
 class Situation:
     """Where a function stands: the CPU, whether loops may use threads, and the inputs that are constants.
 
-    `constants` has the value of each input that is one and the same constant wherever the function is called, and
-    None for an input that is always a constant, but not always the same.
+    `constants` has the values of each input that is a constant wherever the function is called, one for each call.
     """
 
     unit: VectorUnit
     parallel: bool = True
-    constants: Mapping[Any, Array | None] = field(default_factory=dict)
+    constants: Mapping[Any, tuple[Array, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

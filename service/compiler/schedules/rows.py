@@ -13,10 +13,20 @@ from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Computation, Indices, Program, inlined, offset, shape_of
 from service.compiler.schedules.elementwise import merged, new_variable
-from service.compiler.schedules.expressions import Unsupported, dtype_of, integer, loads, rewrite, size
+from service.compiler.schedules.expressions import Unsupported, integer, loads, rewrite, size
 from service.compiler.schedules.folding import as_result, as_stored, combined, halve, stored_dtype
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.writer import Writer, count, dtype_of_buffer, local, placed, strips, vector, work_of, writing
+from service.compiler.schedules.writer import (
+    Writer,
+    count,
+    dtype_of_buffer,
+    local,
+    placed,
+    strips,
+    vector,
+    work_of,
+    writing,
+)
 
 NAME = "rows"
 _LARGEST_ROW = 64 << 10

@@ -75,6 +75,12 @@ class Tile:
                     product = left(row, k) * memory[place + lane]
                     T.buffer_store(self.sums, self.sums[at + lane] + product, [at + lane])
 
+    def add(self, row: int, column: int, value: Callable[[Any], Any]) -> None:
+        """Adds `value` of the lane to one vector of sums."""
+        at = integer(self._place(row, column))
+        with vector(self.lanes) as lane:
+            T.buffer_store(self.sums, self.sums[at + lane] + value(lane), [at + lane])
+
     def join(self) -> None:
         """Adds the partial sums up."""
         for split in range(1, self.form.splits):
@@ -84,19 +90,34 @@ class Tile:
                     with vector(self.lanes) as lane:
                         T.buffer_store(self.sums, self.sums[at + lane] + self.sums[other + lane], [at + lane])
 
-    def store(self, columns: int, emit: Callable[[int, int, Any, Any], None]) -> None:
+    def store(self, columns: int, emit: Callable[[Any, int, Any, Any], None], *, heavy: bool) -> None:
         """`emit(row, column, lane, sum)` for the first `columns` elements of each row, vector by vector.
 
-        `column` is the first element of the vector, `lane` the place in it.
+        `column` is the first element of the vector, `lane` the place in it. Where what is done with a sum is `heavy`,
+        it stands in the code once a vector, in a loop over the rows.
         """
-        for row in range(self.form.rows):
-            start = 0
-            while start < columns:
-                width = min(self.lanes, 1 << ((columns - start).bit_length() - 1))
-                at = integer(self._place(row, 0) + start)
-                with vector(width) as lane:
-                    emit(row, start, lane, self.sums[at + lane])
-                start += width
+        width = self.form.vectors * self.lanes
+        if not heavy or self.form.rows == 1:
+            for row in range(self.form.rows):
+                self._vectors(columns, self.sums, integer(self._place(row, 0)), integer(row), emit)
+            return
+        room = local(self.form.rows * width, self.dtype)
+        for number in range(self.form.rows * self.form.vectors):
+            at = integer(number * self.lanes)
+            with vector(self.lanes) as lane:
+                T.buffer_store(room, self.sums[at + lane], [at + lane])
+        with T.serial(0, integer(self.form.rows)) as row:
+            self._vectors(columns, room, row * integer(width), row, emit)
+
+    def _vectors(
+        self, columns: int, memory: Any, first: Any, row: Any, emit: Callable[[Any, int, Any, Any], None]
+    ) -> None:
+        start = 0
+        while start < columns:
+            width = min(self.lanes, 1 << ((columns - start).bit_length() - 1))
+            with vector(width) as lane:
+                emit(row, start, lane, memory[first + integer(start) + lane])
+            start += width
 
 
 def best_rows(unit: VectorUnit, vectors: int) -> int:
@@ -106,7 +127,10 @@ def best_rows(unit: VectorUnit, vectors: int) -> int:
 
 
 def even_tiles(total: int, most: int) -> list[tuple[int, int]]:
-    """`total` rows as (size, how many) of tiles of at most `most` rows, as equal as can be."""
+    """`total` rows as (size, how many) of tiles of at most `most` rows, all of one size or as equal as can be."""
+    for size in range(min(most, total), most // 2, -1):
+        if total % size == 0:
+            return [(size, total // size)]
     number = -(-total // most)
     size, larger = divmod(total, number)
     tiles = [(size + 1, larger), (size, number - larger)]
@@ -120,3 +144,11 @@ def halving_tiles(most: int) -> list[int]:
         sizes.append(size)
         size //= 2
     return sizes
+
+
+def panel_vectors(columns: int, lanes: int) -> int:
+    """How many vectors wide the panels of a matrix are: two, or three where that leaves nothing over."""
+    vectors = -(-columns // lanes)
+    if vectors <= 2:
+        return max(vectors, 1)
+    return 3 if vectors % 2 and vectors % 3 == 0 else 2

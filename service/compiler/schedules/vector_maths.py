@@ -86,10 +86,16 @@ def sigmoid(x: Any) -> Any:
 
 
 def _odd_fraction(x: Any, edge: float, numerator: Sequence[float], denominator: Sequence[float]) -> Any:
+    """A quotient of polynomials between -`edge` and `edge`, and exactly -1 and 1 beyond."""
+
     def fraction(y: Any) -> Any:
         return _bound(y * y, lambda s: y * _polynomial(s, numerator) / _polynomial(s, denominator))
 
-    return _bound(_clamped(x, -edge, edge), fraction)
+    def bounded(y: Any) -> Any:
+        below = tirx.Select(y < _number(-edge), _number(-1.0), fraction(y))
+        return _bound(below, lambda z: tirx.Select(y > _number(edge), _number(1.0), z))
+
+    return _bound(x, bounded)
 
 
 def tanh(x: Any) -> Any:

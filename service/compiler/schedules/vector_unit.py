@@ -41,7 +41,9 @@ _ROWS: tuple[tuple[frozenset[str], VectorUnit], ...] = (
 
 
 def vector_unit(target: Any) -> VectorUnit:
-    """The row of the table for a `tvm.target.Target`."""
+    """The row of the table for a `tvm.target.Target`; the last one, which every CPU has, where there is none."""
+    if target is None:
+        return _ROWS[-1][1]
     off = {str(feature)[1:] for feature in target.attrs.get("mattr", ()) if str(feature).startswith("-")}
     has = {str(feature) for feature in codegen.llvm_get_cpu_features(target)} - off
     return next(unit for needs, unit in _ROWS if needs <= has)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
 from tvm.ir.prim import expr as prim
+from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Indices, shape_of
 from service.compiler.schedules.contraction import is_load
 from service.compiler.schedules.expressions import Unsupported, constant, integer, operator_name, rewrite, variables
+from service.compiler.schedules.tile import even_tiles
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,37 @@ def find_window(load: Any, place: Axis, tap: Axis, indices: Indices) -> Window:
     if not isinstance(place.extent, int) or not isinstance(tap.extent, int):
         raise Unsupported("the spatial sizes are not known")
     return Window(place, tap, stride, max(dilation, 1), -first, size, found[0])
+
+
+def tap_bounds(window: Window, place: Any) -> tuple[Any, Any]:
+    """The first tap of the window at `place` that the input has, and the one after the last."""
+    first, taps = place * integer(window.stride) - integer(window.padding), window.tap.extent
+    ends = (0, int(window.place.extent) - 1)
+    if all(window.valid(end, tap) for end in ends for tap in (0, taps - 1)):
+        return integer(0), integer(taps)
+    dilation = integer(window.dilation)
+    low = tirx.max(integer(0), tirx.floordiv(dilation - integer(1) - first, dilation))
+    high = tirx.min(integer(taps), tirx.floordiv(integer(window.size - 1) - first, dilation) + integer(1))
+    return low, tirx.max(high, low)
+
+
+def tiles_along(window: Window, length: int, most: int, emit: Callable[[Any, int], None], *, inside: bool) -> None:
+    """`emit(start, size)` for tiles that cover `length` places; those whose taps are all there in loops.
+
+    `start` is an int where taps may be missing. `inside` says that none ever is.
+    """
+
+    def is_inside(start: int, size: int) -> bool:
+        last = start + size - 1
+        return inside or (window.valid(start, 0) and window.valid(last, window.tap.extent - 1))
+
+    start = 0
+    for size, times in even_tiles(length, most):
+        whole = [number for number in range(times) if is_inside(start + number * size, size)]
+        for number in range(times):
+            if not whole or number < whole[0] or number > whole[-1]:
+                emit(start + number * size, size)
+            elif number == whole[0]:
+                with T.serial(0, integer(len(whole))) as tile:
+                    emit(integer(start + whole[0] * size) + tile * integer(size), size)
+        start += times * size

@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Indices, Program, offset, shape_of
 from service.compiler.schedules.expressions import integer, rewrite
+from service.compiler.schedules.sharing import shared
 from service.compiler.schedules.vector_maths import vectorisable
 
 # Work below which starting threads costs more than it saves, in elementary operations.
@@ -37,7 +38,7 @@ class Writer:
             value = None if known is None else known(buffer, at)
             return self.memory[buffer][indices.simplify(offset(buffer, at))] if value is None else value
 
-        return rewrite(expr, {}, on_load)
+        return shared(rewrite(expr, {}, on_load))
 
     def store(self, buffer: Any, place: Any, value: Any) -> None:
         """Writes one element of a buffer of the Program, at its place in memory."""
@@ -61,19 +62,18 @@ def writing(
     """A Writer of a function with the parameters of `program`; those of `packed` have other shapes."""
     writer = Writer(parallel)
     shapes = dict(packed or {})
-    with IRBuilder() as builder:
-        with T.prim_func(is_private=True, s_tir=True):
-            T.func_name(name)
-            T.func_attr({"tirx.noalias": True})
-            arguments = []
-            for index, buffer in enumerate(program.parameters):
-                shape = shapes.get(buffer, shape_of(buffer))
-                sizes = [integer(each) for each in shape]
-                arguments.append(T.arg(f"p{index}", T.buffer(sizes, dtype_of_buffer(buffer))))
-            with T.sblock("root"):
-                for buffer, argument in zip(program.parameters, arguments, strict=True):
-                    writer.memory[buffer] = _flat(argument, shapes.get(buffer, shape_of(buffer)))
-                yield writer
+    with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True})
+        arguments = []
+        for index, buffer in enumerate(program.parameters):
+            shape = shapes.get(buffer, shape_of(buffer))
+            sizes = [integer(each) for each in shape]
+            arguments.append(T.arg(f"p{index}", T.buffer(sizes, dtype_of_buffer(buffer))))
+        with T.sblock("root"):
+            for buffer, argument in zip(program.parameters, arguments, strict=True):
+                writer.memory[buffer] = _flat(argument, shapes.get(buffer, shape_of(buffer)))
+            yield writer
     writer.function = builder.get()
 
 

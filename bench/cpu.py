@@ -1,0 +1,123 @@
+"""CPU inference beside PyTorch eager, torch.compile, ONNX Runtime, OpenVINO and TVM's default pipeline.
+
+``./dev bench cpu`` measures all models with one and two threads. RELAXD_BENCH_MODELS and RELAXD_BENCH_THREADS choose
+some (comma-separated), RELAXD_BENCH_PYTHON the Python that has the peers of the extra ``bench``, if not this one. Every
+candidate has a process of its own; rounds are interleaved; a figure is the smallest over all rounds. What is not near
+eager's answer is not timed. The result is written to bench/results.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.cpu_models import MODELS
+from bench.machine import describe
+
+HERE = Path(__file__).parent
+PEERS = ("eager", "compile", "onnxruntime", "openvino", "tvm")
+ROUNDS = int(os.environ.get("RELAXD_BENCH_ROUNDS", "5"))
+_OURS = ("relaxd", "tvm")
+
+
+@dataclass
+class Candidate:
+    """A running candidate, or why it does not run."""
+
+    name: str
+    process: subprocess.Popen[str] | None
+    report: dict[str, Any]
+
+    def ask(self) -> dict[str, float]:
+        """One round."""
+        if self.process is None or self.process.stdin is None or self.process.stdout is None:
+            return {}
+        self.process.stdin.write("round\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return dict(json.loads(line)) if line else {}
+
+
+def start(name: str, model: str, threads: int) -> Candidate:
+    """Starts a candidate and waits until it is ready."""
+    python = sys.executable if name in _OURS else os.environ.get("RELAXD_BENCH_PYTHON", sys.executable)
+    number = str(threads)
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": number, "TVM_NUM_THREADS": number, "MKL_NUM_THREADS": number,
+        "TVM_BIND_THREADS": "0", "PYTHONPATH": str(HERE.parent),
+    }  # fmt: skip
+    command = [python, "-W", "ignore", str(HERE / "cpu_candidate.py"), name, model, number]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    line = process.stdout.readline() if process.stdout else ""
+    report = json.loads(line) if line else {"right": False}
+    if report["right"]:
+        return Candidate(name, process, report)
+    _, said = process.communicate()
+    return Candidate(name, None, {**report, "reason": said.strip().splitlines()[-1:]})
+
+
+def measure(model: str, threads: int) -> dict[str, Any]:
+    """The figures of all candidates for one model, and ours over the best peer's."""
+    candidates = [start(name, model, threads) for name in ("relaxd", *PEERS)]
+    figures: dict[str, Any] = {each.name: dict(each.report) for each in candidates}
+    try:
+        for _ in range(ROUNDS):
+            for each in candidates:
+                for key, value in each.ask().items():
+                    figures[each.name][key] = min(value, figures[each.name].get(key, math.inf))
+    finally:
+        for each in candidates:
+            if each.process is not None:
+                each.process.kill()
+                each.process.communicate()
+    row: dict[str, Any] = {"model": model, "threads": threads, "candidates": figures}
+    peers = [figures[name]["wall_min"] for name in PEERS if "wall_min" in figures[name]]
+    if peers and "wall_min" in figures["relaxd"]:
+        row["ratio_to_best_peer"] = figures["relaxd"]["wall_min"] / min(peers)
+    return row
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """One row of the table: our time, and each peer's over ours."""
+    figures = row["candidates"]
+    mine = figures["relaxd"].get("wall_min")
+    cells = [f"{row['model']:28} {row['threads']:>2}"]
+    cells.append(f"{mine * 1e6:11.1f} us" if mine else f"{'failed':>14}")
+    for name in PEERS:
+        theirs = figures[name].get("wall_min")
+        cells.append(f"{theirs / mine:11.2f}" if theirs and mine else f"{'-':>11}")
+    cells.append(f"{row['ratio_to_best_peer']:8.2f}" if "ratio_to_best_peer" in row else f"{'-':>8}")
+    return " ".join(cells)
+
+
+def main() -> None:
+    """Prints a line a row, then the geometric mean, and writes the JSON."""
+    wanted = os.environ.get("RELAXD_BENCH_MODELS")
+    models = wanted.split(",") if wanted else list(MODELS)
+    threads = [int(each) for each in os.environ.get("RELAXD_BENCH_THREADS", "1,2").split(",")]
+    print(f"{'model':28} {'th':>2} {'relaxd':>14} " + " ".join(f"{name:>11}" for name in PEERS) + "    ours/best")
+    rows = []
+    for number in threads:
+        for model in models:
+            rows.append(measure(model, number))
+            print(line_of(rows[-1]), flush=True)
+    ratios = [row["ratio_to_best_peer"] for row in rows if "ratio_to_best_peer" in row]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    print(f"geometric mean of ours to the best peer: {mean}")
+    result = {"machine": describe(), "rows": rows, "geometric_mean": mean}
+    path = HERE / "results" / f"cpu-{datetime.datetime.now(tz=datetime.UTC).date()}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
