@@ -110,7 +110,7 @@ def relaxd(module: Any, inputs: Any, _: int) -> tuple[Call, str]:
     from service.version import VERSION
 
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/model.pt2"
+        path = f"{folder}/upload.pt2"
         torch.export.save(torch.export.export(module, inputs), path)
         recipe = load_catalogue().recipe("fast", Target(), 200)
         job = CompileJob(
@@ -163,9 +163,12 @@ def error_of(call: Call, module: Any, inputs: Any) -> float:
 
 def one_round(call: Call) -> dict[str, float]:
     """Seconds of a call: the smallest and the median of many, in wall time and in CPU time of the process."""
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     call()
     each = max(time.perf_counter() - start, 1e-7)
+    if each > ROUND_S:
+        spent = time.process_time() - start_cpu
+        return {"wall_min": each, "wall_median": each, "cpu_min": spent, "cpu_median": spent}
     repeat = max(int(0.002 / each), 1)
     wall: list[float] = []
     cpu: list[float] = []

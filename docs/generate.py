@@ -14,6 +14,7 @@ from service.api.app import create_app
 from service.api.openapi import complete
 from service.catalogue import Catalogue, PassInfo
 from service.errors import CompilationProblem, JsonObject, Problem, RequestProblem, ServerProblem, all_problems
+from service.patterns.operators import ALIASES, COMMUTATIVE, OPERANDS
 from service.pool import Pool
 from service.settings import Settings
 
@@ -57,7 +58,18 @@ def passes(catalogue: Catalogue) -> str:
         text += f"| {recipe.name}{default} | {names} | {recipe.doc} |\n"
     for info in catalogue.passes.values():
         text += _pass_section(info)
-    return text
+    return text + _pattern_operators()
+
+
+def _pattern_operators() -> str:
+    text = "\n# Operators of fusion patterns\n\nBy how many tensors they read; `nn.` may be left out.\n\n"
+    counts: dict[int | None, list[str]] = {}
+    for name, count in OPERANDS.items():
+        counts.setdefault(count, []).append(f"`{name}`")
+    for count, names in counts.items():
+        text += f"- {'any number' if count is None else count}: {', '.join(sorted(names))}\n"
+    aliases = ", ".join(f"`{alias}` for `{name}`" for alias, name in ALIASES.items())
+    return text + f"\nOther words: {aliases}. Swapped operands match for {', '.join(sorted(COMMUTATIVE))}.\n"
 
 
 def operators(announced: JsonObject) -> str:
@@ -90,7 +102,13 @@ def _pass_section(info: PassInfo) -> str:
         text += "\n| option | type | default | |\n|---|---|---|---|\n"
         for option in info.options:
             text += f"| `{option.name}` | {option.type} | `{json.dumps(option.default)}` | {option.doc} |\n"
+        for option in info.options:
+            if option.structure is not None:
+                schema = json.dumps(option.schema(), indent=1)
+                text += f"\nThe JSON Schema of `{option.name}`:\n\n```json\n{schema}\n```\n"
     if info.before:
+        if info.example_options:
+            text += f"\nWith `{json.dumps(info.example_options)}`:\n"
         text += (
             f"\nBefore:\n\n```python\n{info.before.strip()}\n```\n\nAfter:\n\n```python\n{info.after.strip()}\n```\n"
         )

@@ -223,6 +223,18 @@ class Catalogue:
             )
         return Recipe(self.expand(passes, max_passes, translator), target, None, context)
 
+    def until(self, recipe: Recipe, stage: Stage) -> Recipe:
+        """`recipe` up to its last pass of `stage`, without a build. Raises InvalidField where it has none."""
+        stages = [Stage.IMPORT, *(self.passes[spec.name].stage for spec in recipe.passes)]
+        if stage not in stages:
+            known = ", ".join(dict.fromkeys(each.value for each in stages))
+            raise InvalidField(
+                f"`until` is {stage.value!r}, and the recipe has no pass of that stage; it has: {known}.", field="until"
+            )
+        last = len(stages) - 1 - stages[::-1].index(stage)
+        name = recipe.name if last == len(recipe.passes) else None
+        return dataclasses.replace(recipe, passes=recipe.passes[:last], name=name, until=stage)
+
     def expand(
         self, entries: list[Any], max_passes: int | None = None, translator: Translator = Translator()
     ) -> tuple[PassSpec, ...]:

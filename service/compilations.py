@@ -11,13 +11,12 @@ import logging
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from service.catalogue import Catalogue
+from service.compile_workers import CompileWorkers, Lease
 from service.errors import (
     InternalError,
     Interrupted,
@@ -30,42 +29,23 @@ from service.errors import (
     UnknownCompilation,
 )
 from service.journal import Journal
-from service.nouns import CompileJob, Limits, Recipe, SpecialValues, State, Step, TensorSpec, Translator, Verify
+from service.nouns import (
+    CompileJob,
+    Limits,
+    State,
+    Step,
+)
 from service.pool import Pool
-from service.records import Artifact, Compilation, Model, compilation_id
+from service.records import Artifact, Compilation, Request, compilation_id
 from service.run import Run
 from service.store import Store
-from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
+from service.uninterrupted import uninterrupted
 
 log = logging.getLogger(__name__)
 
 # Snapshots are text that repeats itself: the fastest level makes a tenth of it.
 _COMPRESSION = 1
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Request:
-    """A checked request: the Model and the example inputs lie in the store's scratch folder."""
-
-    model: Model
-    model_file: Path
-    recipe: Recipe
-    verify: Verify
-    special_values: SpecialValues = SpecialValues.FAIL
-    inputs: tuple[TensorSpec, ...] | None = None
-    inputs_sha256: str | None = None
-    inputs_file: Path | None = None
-    translator: Translator = Translator()
-
-    def discard(self) -> None:
-        """Removes what still lies in the scratch folder."""
-        for file in (self.model_file, self.inputs_file):
-            if file is not None:
-                file.unlink(missing_ok=True)
 
 
 class Compilations:
@@ -80,6 +60,7 @@ class Compilations:
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._pins: Counter[str] = Counter()
         self._unrecorded: dict[str, Compilation] = {}
+        self._workers = CompileWorkers(pool, store, limits)
         self._closing = False
 
     def recover(self) -> None:
@@ -125,15 +106,17 @@ class Compilations:
         )
         found = await self._find(key)
         if found is None:
-            return self._admit(key, request), True
+            return self._admit(key, request, toolchain), True
         request.discard()
-        await _finish(self._journal.touch, key)
+        await uninterrupted(self._journal.touch, key)
         return found, False
 
     async def _find(self, key: str) -> Compilation | None:
         """A running twin or an earlier success whose library is whole."""
         if key not in self._runs:
             known = self._journal.get(key)
+            if known is not None and known.state is State.SUCCEEDED and known.artifact is None:
+                return known
             if known is not None and known.state is State.SUCCEEDED and known.artifact is not None:
                 try:
                     await asyncio.to_thread(self._store.path, known.artifact.library_sha256)
@@ -144,7 +127,7 @@ class Compilations:
                     return known
         return self._runs[key][0].compilation if key in self._runs else None
 
-    def _admit(self, key: str, request: Request) -> Compilation:
+    def _admit(self, key: str, request: Request, toolchain: JsonObject) -> Compilation:
         if self._closing:
             raise ShuttingDown("The server is shutting down. Send the request again in a moment.", retry_after_s=5)
         limit = self._limits.concurrent_compilations + self._limits.queued_compilations
@@ -165,6 +148,8 @@ class Compilations:
             request.special_values,
             inputs=request.inputs,
             translator=request.translator,
+            inputs_sha256=request.inputs_sha256,
+            toolchain=toolchain,
         )
         run = Run(compilation, self._limits)
         self._unrecorded.pop(key, None)
@@ -180,7 +165,7 @@ class Compilations:
                 await self._keep_request(run, request)
                 async with self._slots:
                     run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=_now())
-                    await _finish(self._journal.update, run.compilation)
+                    await uninterrupted(self._journal.update, run.compilation)
                     await self._compile(run, request)
         except Problem as problem:
             run.compilation = _failed(run.compilation, problem)
@@ -217,14 +202,15 @@ class Compilations:
             run.note_progress()
 
     async def _keep_request(self, run: Run, request: Request) -> None:
-        await _finish(self._store.adopt, request.model_file, request.model.sha256)
+        if request.model_file is not None:
+            await uninterrupted(self._store.adopt, request.model_file, request.model.sha256)
         objects = [request.model.sha256]
         if request.inputs_file is not None and request.inputs_sha256 is not None:
-            await _finish(self._store.adopt, request.inputs_file, request.inputs_sha256)
+            await uninterrupted(self._store.adopt, request.inputs_file, request.inputs_sha256)
             objects.append(request.inputs_sha256)
         # A new attempt takes the place of an earlier one, and of what only that needed.
         earlier = self._journal.objects(run.compilation.id)
-        await _finish(self._journal.begin, run.compilation, objects)
+        await uninterrupted(self._journal.begin, run.compilation, objects)
         run.recorded = True
         self._collect(earlier)
 
@@ -232,34 +218,58 @@ class Compilations:
         key = run.compilation.id
 
         async def keep_step(step: Step, snapshot: bytes) -> None:
-            digest = await _finish(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
-            await _finish(self._journal.add_step, key, step, digest)
+            digest = await uninterrupted(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
+            await uninterrupted(self._journal.add_step, key, step, digest)
 
-        readable = {"model": await asyncio.to_thread(self._store.path, request.model.sha256)}
-        if request.inputs_sha256 is not None:
-            readable["inputs.npz"] = await asyncio.to_thread(self._store.path, request.inputs_sha256)
-        job = CompileJob(
-            model_path="model",
-            format=request.model.format,
-            recipe=request.recipe,
-            verify=request.verify,
-            inputs=request.inputs,
-            inputs_path="inputs.npz" if "inputs.npz" in readable else None,
-            work_dir=".",
-            limits=self._limits,
-            special_values=request.special_values,
-            translator=request.translator,
-        )
-        with work_folder(self._store.scratch, readable, COMPILE_FILES) as folder:
-            closing, library = await run.execute(self._pool, job, folder, keep_step)
-            await _finish(self._store.adopt, folder / LIBRARY, library)
+        lease, after = await self._workers.lease(key, request)
+        if after is not None:
+            await self._take_over(run, lease, after)
+        async with self._workers.released(lease, request, run):
+            job = self._job(request, lease.library, after)
+            lease.begin(key)
+            closing = await run.execute(self._pool, job, lease, keep_step)
+            library = await self._workers.adopt_library(lease, job) if closing["manifest"] is not None else None
+        artifact = None if library is None else Artifact(library, closing["manifest"])
         run.compilation = dataclasses.replace(
             run.compilation,
             state=State.SUCCEEDED,
             ended_at=_now(),
             timings=tuple(closing["timings"]),
             verification=closing["verification"],
-            artifact=Artifact(library, closing["manifest"]),
+            artifact=artifact,
+        )
+
+    def _job(self, request: Request, library: str, after: int | None) -> CompileJob:
+        return CompileJob(
+            model_path="model",
+            format=request.model.format,
+            recipe=request.recipe,
+            verify=request.verify,
+            inputs=request.inputs,
+            inputs_path=None if request.inputs_sha256 is None else "inputs.npz",
+            work_dir=".",
+            limits=self._limits,
+            special_values=request.special_values,
+            translator=request.translator,
+            library=library,
+            keep=request.keep,
+            after=after,
+        )
+
+    async def _take_over(self, run: Run, lease: Lease, after: int) -> None:
+        """Gives the Compilation the steps up to `after` of the one that the worker ran last."""
+        earlier = self.get(str(lease.compilation))
+        steps = earlier.steps[: after + 1]
+        digests = [self._journal.snapshot(earlier.id, step.index) for step in steps]
+        known = [digest for digest in digests if digest is not None]
+        self._pins.update(known)
+        try:
+            for step, digest in zip(steps, known, strict=True):
+                await uninterrupted(self._journal.add_step, run.compilation.id, step, digest)
+        finally:
+            self._pins.subtract(known)
+        run.compilation = dataclasses.replace(
+            run.compilation, signature=earlier.signature, steps=steps, reused_steps=len(steps)
         )
 
     def get(self, key: str) -> Compilation:
@@ -304,24 +314,35 @@ class Compilations:
             await run.ended.wait()
             return
         self.get(key)
+        self._workers.forget(key)
         objects = self._journal.objects(key)
-        await _finish(self._journal.delete, key)
+        await uninterrupted(self._journal.delete, key)
         self._collect(objects)
 
     async def add_result(self, key: str, result: Step, snapshot: bytes) -> Compilation:
         """Keeps one more result of the build of one that has ended. Raises UnknownCompilation, StorageFull."""
-        digest = await _finish(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
+        digest = await uninterrupted(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
         self.get(key)
-        await _finish(self._journal.add_step, key, result, digest)
+        await uninterrupted(self._journal.add_step, key, result, digest)
         return self.get(key)
 
     async def snapshot(self, key: str, step: int) -> JsonObject:
         """Text and structure of the IR after a step that the Compilation has. Raises StoreDamaged."""
-        digest = self._journal.snapshot(key, step)
-        if digest is None:
-            raise StoreDamaged(f"The snapshot of step {step} is not recorded. Send the request again.", id=key)
-        snapshot: JsonObject = await asyncio.to_thread(lambda: json.loads(zlib.decompress(self._store.read(digest))))
-        return snapshot
+        return await asyncio.to_thread(next, self.snapshots(key, [step]))
+
+    def snapshots(self, key: str, steps: Iterable[int]) -> Iterator[JsonObject]:
+        """As `snapshot`, one after the other, each read when its turn comes, in any thread. Raises StoreDamaged."""
+        digests = [self._journal.snapshot(key, step) for step in steps]
+        if None in digests:
+            raise StoreDamaged("The snapshot of a step is not recorded. Send the request again.", id=key)
+        return (json.loads(zlib.decompress(self._store.read(digest))) for digest in digests if digest is not None)
+
+    def uploaded(self, compilation: Compilation) -> dict[str, Path]:
+        """The files of its request: `model`, and `inputs.npz` where there was one, checked. Raises StoreDamaged."""
+        files = {"model": self._store.path(compilation.model.sha256)}
+        if compilation.inputs_sha256 is not None:
+            files["inputs.npz"] = self._store.path(compilation.inputs_sha256)
+        return files
 
     def library(self, artifact: Artifact) -> Path:
         """The file of an Artifact's library, checked. Raises StoreDamaged."""
@@ -339,6 +360,7 @@ class Compilations:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._workers.close()
 
     @contextlib.contextmanager
     def _pinned(self, request: Request) -> Iterator[None]:
@@ -353,16 +375,6 @@ class Compilations:
         for digest in digests:
             if self._pins[digest] <= 0 and not self._journal.needs(digest):
                 self._store.delete(digest)
-
-
-async def _finish(write: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Runs a write in a thread to its end, even when the caller is cancelled: what follows must not overtake it."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
-    try:
-        return await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        await asyncio.wait([writing])
-        raise
 
 
 def _failed(compilation: Compilation, problem: Problem) -> Compilation:

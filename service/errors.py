@@ -64,7 +64,7 @@ the text of docs/errors.md. The only translation to HTTP is ``service/api/proble
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 JsonObject = dict[str, Any]
@@ -362,10 +362,7 @@ class OutputTooLarge(CompilationProblem):
 
 
 class WorkerCrashed(CompilationProblem):
-    """The worker process died by a fault of its own (`signal`) while working on this model; `step` says where.
-
-    Only this Compilation is affected. Please report the model: a compiler must not crash.
-    """
+    """The worker died by a fault of its own (`signal`) at this model; `step` says where. Please report the model."""
 
     slug, title = "worker-crashed", "The worker crashed"
 
@@ -412,17 +409,10 @@ class StorageFull(ServerProblem):
     slug, status, title = "storage-full", 507, "The server's storage is full"
 
 
-def all_problems() -> list[type[Problem]]:
+def all_problems(below: type[Problem] = Problem) -> list[type[Problem]]:
     """Every leaf of the tree, in the order of the tree."""
-    return list(_leaves(Problem))
-
-
-def _leaves(node: type[Problem]) -> Iterator[type[Problem]]:
-    children = node.__subclasses__()
-    if not children:
-        yield node
-    for child in children:
-        yield from _leaves(child)
+    children = below.__subclasses__()
+    return [leaf for child in children for leaf in all_problems(child)] if children else [below]
 
 
 def problem_from_json(members: Mapping[str, Any]) -> Problem:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-import jsonschema  # type: ignore[import-untyped]
 
 from service.errors import JsonObject, nearest
 
@@ -40,7 +39,8 @@ def find_flaw(value: Any, schema: JsonObject) -> Flaw | None:
 
     A number such as 2.0 is no integer. A `pattern` holds for the whole text.
     """
-    error = next(_sorted(_Validator(schema).iter_errors(value)), None)
+    # Not all of them: there may be as many as the request has bytes.
+    error = next(_validator()(schema).iter_errors(value), None)
     return None if error is None else _flaw(error)
 
 
@@ -48,21 +48,32 @@ def _is_integer(_checker: Any, value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _whole_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
-    # Not `re.search`: in Python, `$` lets a line break stand behind it.
-    if isinstance(value, str) and not re.fullmatch(pattern, value):
-        yield jsonschema.ValidationError(f"is not of the form {pattern}")
+@functools.cache
+def _validator() -> Any:
+    """The validator class. Imported when it is needed first: what compiles has no use for it."""
+    import jsonschema  # type: ignore[import-untyped]
 
+    def whole_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
+        # Not `re.search`: in Python, `$` lets a line break stand behind it.
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            yield jsonschema.ValidationError(f"is not of the form {pattern}")
 
-_Validator = jsonschema.validators.extend(
-    jsonschema.Draft202012Validator,
-    {"pattern": _whole_pattern},
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
-)
+    def bounded(rule: str) -> Any:
+        check = jsonschema.Draft202012Validator.VALIDATORS[rule]
 
+        def unless_too_many(validator: Any, parts: Any, value: Any, schema: Any) -> Iterator[Any]:
+            # Where there are more parts than the schema allows, that is the flaw, and none of them is looked at.
+            most = schema.get("maxItems" if isinstance(value, list) else "maxProperties")
+            if most is None or not isinstance(value, list | dict) or len(value) <= most:
+                yield from check(validator, parts, value, schema) or ()
 
-def _sorted(errors: Iterable[Any]) -> Iterator[Any]:
-    return iter(sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]))
+        return unless_too_many
+
+    rules = {rule: bounded(rule) for rule in ("items", "uniqueItems", "propertyNames", "additionalProperties")}
+    checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer)
+    return jsonschema.validators.extend(
+        jsonschema.Draft202012Validator, {"pattern": whole_pattern, **rules}, type_checker=checker
+    )
 
 
 def _flaw(error: Any) -> Flaw:
@@ -90,11 +101,11 @@ def _branch_flaw(error: Any, path: str) -> Flaw:
     of_type = [
         index
         for index, branch in enumerate(branches)
-        if "type" in branch and _Validator({"type": branch["type"]}).is_valid(error.instance)
+        if "type" in branch and _validator()({"type": branch["type"]}).is_valid(error.instance)
     ]
     if len(of_type) == 1:
         within = [each for each in error.context if each.schema_path[0] == of_type[0]]
-        return _flaw(next(_sorted(within)))
+        return _flaw(within[0])
     kinds = [_article(branch["type"]) for branch in branches if "type" in branch]
     return Flaw(path, f"must be {' or '.join(kinds)}, not {_shown(error.instance)}")
 

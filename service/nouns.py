@@ -157,12 +157,16 @@ class PassContext:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The validated pass list and target. Two recipes with the same passes are the same, whatever their name."""
+    """The validated pass list and target. Two recipes with the same passes are the same, whatever their name.
+
+    With `until` it ends with the last pass of that stage, and nothing is built.
+    """
 
     passes: tuple[PassSpec, ...]
     target: Target = Target()
     name: str | None = None
     context: PassContext = PassContext()
+    until: Stage | None = None
 
     def to_json(self) -> JsonObject:
         return {
@@ -170,6 +174,7 @@ class Recipe:
             "passes": [spec.to_json() for spec in self.passes],
             "target": self.target.to_json(),
             "context": self.context.to_json(),
+            "until": None if self.until is None else self.until.value,
         }
 
     @classmethod
@@ -179,6 +184,7 @@ class Recipe:
             Target(**value["target"]),
             value["name"],
             PassContext.from_json(value["context"]) if "context" in value else PassContext(),
+            Stage(value["until"]) if value.get("until") else None,
         )
 
 
@@ -255,7 +261,8 @@ class CompileJob:
     """What a compile worker is told to do. Paths are relative to its work folder, which is `work_dir`, its current one.
 
     `inputs` are the inputs that the request declared, `inputs_path` an ``.npz`` of example inputs; both may be None.
-    The worker writes the library to ``library_path``.
+    The worker writes the library to ``library_path``. With `keep` it waits for another job afterwards, and that may say
+    which step of this one it comes `after`.
     """
 
     model_path: str
@@ -268,10 +275,13 @@ class CompileJob:
     limits: Limits
     special_values: SpecialValues = SpecialValues.FAIL
     translator: Translator = Translator()
+    library: str = "model.so"
+    keep: bool = False
+    after: int | None = None
 
     @property
     def library_path(self) -> str:
-        return f"{self.work_dir}/model.so"
+        return f"{self.work_dir}/{self.library}"
 
     def to_json(self) -> JsonObject:
         return {
@@ -285,6 +295,9 @@ class CompileJob:
             "limits": self.limits.to_json(),
             "special_values": self.special_values.value,
             "import": self.translator.to_json(),
+            "library": self.library,
+            "keep": self.keep,
+            "after": self.after,
         }
 
     @classmethod
@@ -301,6 +314,9 @@ class CompileJob:
             Limits(**value["limits"]),
             SpecialValues(value["special_values"]),
             Translator.from_json(value["import"]),
+            value["library"],
+            value["keep"],
+            value["after"],
         )
 
 

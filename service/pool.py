@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from service.errors import DeadlineExceeded, InternalError, JsonObject, ShuttingDown, WorkerCrashed, WorkerKilled
 from service.nouns import Confinement
+from service.position import crash
 from service.wire import Frame, FrameLimits, WireError, read_frame, write_frame
 
 log = logging.getLogger(__name__)
@@ -96,11 +97,22 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL, which always works; harmless when it is gone already."""
-        if self.exited.done():
-            return
-        self._killed_by_us = True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if not self.exited.done():
+            self._killed_by_us = True
+            self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stays as it is and uses no CPU."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.exited.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
 
     async def end(self) -> int | None:
         """Kills the worker if it still runs, waits until it is gone, frees the socket; returns its exit code."""
@@ -121,9 +133,7 @@ class Worker:
             return InternalError(f"The worker ended without an answer {doing}.")
         name = signal.Signals(-status).name
         if -status in _OWN_FAULTS:
-            return WorkerCrashed(
-                f"The worker process died of {name} {doing}. Only this request is affected.", signal=name
-            )
+            return crash(name, doing)
         return WorkerKilled(
             f"The worker process was killed by {name} from outside {doing}. Send the request again; "
             "if it happens again, the machine may lack memory.",

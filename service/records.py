@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from service.errors import JsonObject
 from service.nouns import (
@@ -49,6 +50,7 @@ def compilation_id(
         "special_values": special_values.value,
         "inputs": inputs,
         "toolchain": toolchain,
+        "until": None if recipe.until is None else recipe.until.value,
     }
     return hashlib.sha256(canonical_json(key)).hexdigest()[:32]
 
@@ -90,7 +92,8 @@ class Compilation:
     """One request and all that came of it. Times are ISO 8601 in UTC; `timings` has wall and CPU ms by phase.
 
     `steps` are the import and the positions of the Recipe; `results` what the build made of the last of them, one a
-    stage, in the form of steps.
+    stage, in the form of steps. The first `reused_steps` are those of an earlier one. `inputs_sha256` is that of the
+    example inputs that came with the request, `toolchain` what the id depends on besides the request.
     """
 
     id: str
@@ -111,6 +114,9 @@ class Compilation:
     artifact: Artifact | None = None
     problem: JsonObject | None = None
     translator: Translator = Translator()
+    reused_steps: int = 0
+    inputs_sha256: str | None = None
+    toolchain: JsonObject = field(default_factory=dict)
 
     def to_json(self, with_steps: bool = True) -> JsonObject:
         document: JsonObject = {
@@ -125,15 +131,25 @@ class Compilation:
             "special_values": self.special_values.value,
             "import": self.translator.to_json(),
             "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
+            "toolchain": self.toolchain,
             "signature": None if self.signature is None else self.signature.to_json(),
             "timings": list(self.timings),
             "verification": self.verification,
             "artifact": None if self.artifact is None else self.artifact.to_json(),
             "problem": self.problem,
+            "reused_steps": self.reused_steps,
+            "inputs_sha256": self.inputs_sha256,
         }
         if with_steps:
             document |= {"steps": list(map(self._linked, self.steps)), "results": list(map(self._linked, self.results))}
+            if self.problem is not None:
+                document["problem"] = {**self.problem, "repro": self.repro}
         return document
+
+    @property
+    def repro(self) -> str:
+        """Where all that it takes to run it again can be had."""
+        return f"/compile/{self.id}/repro.zip"
 
     def _linked(self, step: Step) -> JsonObject:
         return {**step.to_json(), "href": f"/ir/{step.stage.value}?id={self.id}&step={step.index}"}
@@ -159,6 +175,7 @@ class Compilation:
             started_at=value["started_at"],
             ended_at=value["ended_at"],
             inputs=None if value["inputs"] is None else tuple(map(TensorSpec.from_json, value["inputs"])),
+            toolchain=value.get("toolchain", {}),
             signature=None if value["signature"] is None else Signature.from_json(value["signature"]),
             steps=tuple(step for step in steps if step.stage not in BUILD_STAGES),
             results=tuple(step for step in steps if step.stage in BUILD_STAGES),
@@ -166,4 +183,46 @@ class Compilation:
             verification=value["verification"],
             artifact=None if value["artifact"] is None else Artifact.from_json(value["artifact"]),
             problem=value["problem"],
+            reused_steps=value.get("reused_steps", 0),
+            inputs_sha256=value.get("inputs_sha256"),
         )
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request: what was uploaded lies in the store's scratch folder, the rest is in the store already.
+
+    With `keep` the worker waits for a next Compilation of the same model.
+    """
+
+    model: Model
+    model_file: Path | None
+    recipe: Recipe
+    verify: Verify
+    special_values: SpecialValues = SpecialValues.FAIL
+    inputs: tuple[TensorSpec, ...] | None = None
+    inputs_sha256: str | None = None
+    inputs_file: Path | None = None
+    translator: Translator = Translator()
+    keep: bool = False
+
+    @property
+    def kind(self) -> bytes:
+        """What Compilations have in common that differ in their passes alone."""
+        return canonical_json(
+            {
+                "model": [self.model.sha256, self.model.format.value],
+                "inputs": None if self.inputs is None else [spec.to_json() for spec in self.inputs],
+                "examples": self.inputs_sha256,
+                "import": self.translator.to_json(),
+                "target": self.recipe.target.to_json(),
+                "context": self.recipe.context.to_json(),
+                "verify": self.verify.value,
+            }
+        )
+
+    def discard(self) -> None:
+        """Removes what still lies in the scratch folder."""
+        for file in (self.model_file, self.inputs_file):
+            if file is not None:
+                file.unlink(missing_ok=True)

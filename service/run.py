@@ -12,10 +12,9 @@ import math
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from service.errors import (
-    DeadlineExceeded,
     InternalError,
     JsonObject,
     OutputTooLarge,
@@ -24,9 +23,10 @@ from service.errors import (
 )
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
 from service.pool import Deadline, Pool, Worker, WorkerGone
+from service.position import phrase, read_inner_pass, too_slow
 from service.records import Compilation
 from service.wire import Frame, FrameLimits
-from service.work_folder import COMPILE_FILES, LIBRARY
+from service.work_folder import COMPILE_FILES
 from service.worker_user import worker_uid
 
 KeepStep = Callable[[Step, bytes], Awaitable[None]]
@@ -35,6 +35,14 @@ Link = Callable[[list[str]], Awaitable[Frame]]
 MAX_EVENT_JSON = 16 << 20
 LINK_MEMORY_BYTES = 4 << 30
 LINK_CPU_S = 120
+
+
+class Lent(Protocol):
+    """What a Run needs of the worker that it is lent."""
+
+    worker: Worker
+    folder: Path
+    spent_s: float
 
 
 class Run:
@@ -48,32 +56,32 @@ class Run:
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
 
-    async def execute(self, pool: Pool, job: CompileJob, folder: Path, keep_step: KeepStep) -> tuple[JsonObject, str]:
-        """Runs the job in a worker of its own; returns its closing event and the digest of the library it left.
+    async def execute(self, pool: Pool, job: CompileJob, lease: Lent, keep_step: KeepStep) -> JsonObject:
+        """Runs the job in a leased worker; returns its closing event.
 
-        `folder` is its work folder; `keep_step` is called for each Step as it arrives, so that a failure later loses
-        none. Raises Problem.
+        `keep_step` is called for each Step as it arrives, so that a failure later loses none. Raises Problem; the
+        worker may be kept after a Problem that it reported itself.
         """
-        limits = self._limits
-        cpu_s = math.ceil(limits.compile_s) * 2
-        memory_bytes, file_bytes = limits.compile_memory_bytes, max(limits.library_bytes, limits.upload_bytes)
-        confinement = Confinement(memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
-        frame_limits = FrameLimits(MAX_EVENT_JSON, limits.ir_bytes)
-        worker = await pool.fork("compile", confinement, frame_limits)
+        limits, worker = self._limits, lease.worker
+        started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limits.compile_s):
                 await worker.send(Frame({"job": job.to_json()}))
-                closing = await self._follow(worker, keep_step, lambda names: _link(pool, folder, names, limits))
+                return await self._follow(
+                    worker, keep_step, lambda names: _link(pool, lease.folder, names, job.library, limits)
+                )
         except TimeoutError as error:
-            raise self._deadline_problem() from error
+            worker.kill()
+            raise too_slow(limits.compile_s, self._note_inner_pass(lease.folder)) from error
         except WorkerGone as error:
-            problem = await worker.fate(self._where())
+            problem = await worker.fate(phrase(self._note_inner_pass(lease.folder)))
             problem.extensions.update(self._doing)
             raise problem from error
+        except asyncio.CancelledError:
+            worker.kill()
+            raise
         finally:
-            # Gone before its library is looked at: it can no longer change it.
-            await worker.end()
-        return closing, await asyncio.to_thread(_digest_of_library, folder / LIBRARY, limits.library_bytes)
+            lease.spent_s += asyncio.get_running_loop().time() - started
 
     async def progress(self) -> None:
         """Returns after the next step, or the end."""
@@ -140,23 +148,27 @@ class Run:
             doing |= {"pass": str(body["pass"]), "step": int(body["step"])}
         self._doing = doing
 
-    def _where(self) -> str:
-        if "pass" in self._doing:
-            return f"in step {self._doing['step']} (pass {self._doing['pass']!r})"
-        names = {"start": "before the import had begun", "import": "in the import", "build": "in the build"}
-        return names.get(self._doing["phase"], f"in phase {self._doing['phase']!r}")
-
-    def _deadline_problem(self) -> Problem:
-        limit = self._limits.compile_s
-        return DeadlineExceeded(
-            f"The compilation was stopped after its limit of {limit:g} s {self._where()}. Send a smaller model, or let "
-            "the operator raise RELAXD_COMPILE_S.",
-            limit_s=limit,
-            **self._doing,
-        )
+    def _note_inner_pass(self, folder: Path) -> JsonObject:
+        """Where the worker that is gone was, inside of its pass or build, too."""
+        inner = read_inner_pass(folder)
+        if inner is not None and self._doing["phase"] in ("pass", "build"):
+            self._doing["inner_pass"] = inner
+        return self._doing
 
 
-async def _link(pool: Pool, folder: Path, objects: list[str], limits: Limits) -> Frame:
+def confinement_of(limits: Limits, folder: Path) -> Confinement:
+    """What a compile worker may use."""
+    file_bytes = max(limits.library_bytes, limits.upload_bytes)
+    cpu_s = math.ceil(limits.compile_s) * 2
+    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+
+
+def frame_limits_of(limits: Limits) -> FrameLimits:
+    """What a compile worker may send at once."""
+    return FrameLimits(MAX_EVENT_JSON, limits.ir_bytes)
+
+
+async def _link(pool: Pool, folder: Path, objects: list[str], library: str, limits: Limits) -> Frame:
     """Links object files of the work folder in a worker that may start the linker; its answer, for the compile worker.
 
     Raises Problem when that worker is lost.
@@ -164,11 +176,11 @@ async def _link(pool: Pool, folder: Path, objects: list[str], limits: Limits) ->
     if not set(objects) <= set(COMPILE_FILES) or not objects:
         _raise_unintelligible("it wants to link files that are not its own")
     confinement = Confinement(
-        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (LIBRARY,), worker_uid()
+        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (library,), worker_uid()
     )
     deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
     async with pool.lend("link", confinement, FrameLimits(MAX_EVENT_JSON, 0), deadline, "while it linked") as linker:
-        await linker.send(Frame({"objects": objects, "output": LIBRARY}))
+        await linker.send(Frame({"objects": objects, "output": library}))
         return await linker.receive()
 
 
@@ -176,7 +188,7 @@ def _raise_unintelligible(what: str) -> NoReturn:
     raise InternalError(f"The compile worker sent a message that makes no sense ({what}).")
 
 
-def _digest_of_library(path: Path, limit: int) -> str:
+def digest_of_library(path: Path, limit: int) -> str:
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):

@@ -9,12 +9,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from service.position import POSITION_FILE
 from service.worker_user import worker_uid
 
 # The files that a compile worker may write: the model rewritten, object files, and (the link worker) the library.
 # Made beforehand, so that a worker can make no file of its own and their number is bounded.
-COMPILE_FILES = ("model.pt2", "model.pt", "lib0.o", "lib1.o", "lib2.o", "lib3.o", "devc.o", "model.so")
 LIBRARY = "model.so"
+# One for each Compilation that a worker may be kept for.
+LIBRARIES = (LIBRARY, *(f"model{number}.so" for number in range(1, 8)))
+COMPILE_FILES = (
+    *("model.pt2", "model.pt", "lib0.o", "lib1.o", "lib2.o", "lib3.o", "devc.o"),
+    *(POSITION_FILE, *LIBRARIES),
+)
 
 _numbers = itertools.count()
 

@@ -138,6 +138,12 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
         "identity": lambda: (nn.Identity(), (torch.randn(3, 4),), None),
         "twice": lambda: (Function(lambda x: (x, x)), (torch.randn(3, 4),), None),
         "power_int8": lambda: (Function(lambda x: 2**x), (torch.arange(0, 8, dtype=torch.int8),), None),
+        "rows": lambda: (nn.Embedding(5, 2), (torch.tensor([0, 1]),), None),
+        "halves": lambda: (
+            Function(lambda x: x.reshape(x.shape[0] // 2, 2).sum(1)),
+            (torch.randn(8, 1),),
+            {"x": {0: 2 * torch.export.Dim("h", min=2, max=50)}},
+        ),
         "power_int16": lambda: (Function(lambda x: x ** x.abs()), (torch.arange(1, 5, dtype=torch.int16),), None),
         "cholesky": lambda: (Cholesky(), (torch.eye(3),), None),
     }

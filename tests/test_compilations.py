@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from service.compilations import Compilations, Request
+from service.compilations import Compilations
 from service.errors import Overloaded, UnknownCompilation
 from service.journal import Journal
 from service.nouns import Limits, ModelFormat, PassSpec, Recipe, State, Verify
-from service.records import Model
+from service.records import Model, Request
 from service.store import open_store
 from service.wire import Frame
 from tests.fakes import GONE, STEP, SUCCEEDED, FakePool

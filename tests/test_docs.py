@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -11,8 +12,12 @@ import sys
 
 import pytest
 
+from service import pass_context
+from service.api.compile import parse_request
 from service.errors import all_problems
+from service.json_schema import find_flaw
 from service.nouns import Limits, Stage
+from service.patterns.request import SCHEMA, check
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -34,7 +39,7 @@ def test_what_the_readme_shows_works_as_it_stands(server, tmp_path):
         return done.stdout
 
     address = "http://127.0.0.1:8000"
-    export, predict = blocks("python")
+    export, predict, fuse = blocks("python")
     run([sys.executable, "-W", "ignore", "-c", export])
     compile_course, look, compile_list = (block.replace(address, server.url) for block in blocks("sh")[1:])
     assert '"state":"succeeded"' in run(["sh", "-c", compile_course])
@@ -46,6 +51,7 @@ def test_what_the_readme_shows_works_as_it_stands(server, tmp_path):
     assert "lower_to_tensorir" in printed
     assert "+++ " in printed
     assert "output_0" in printed
+    assert "'group': 'dense_relu'" in run([sys.executable, "-c", fuse.replace(address, server.url)])
 
 
 def test_every_command_of_dev_is_described():
@@ -74,6 +80,28 @@ def test_every_problem_and_stage_is_described():
     assert all(f"### {problem.slug}\n" in errors for problem in all_problems())
     http = (ROOT / "docs/http.md").read_text()
     assert all(f"`{stage.value}`" in http for stage in Stage)
+
+
+def test_the_requests_of_the_docs_would_be_taken():
+    checked = 0
+    for document in ("http.md", "lectures.md"):
+        for block in re.findall(r"```json\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL):
+            for text in block.splitlines() if block.startswith('{"import"') else [block]:
+                value = json.loads(text.replace("...", ""))
+                if {"passes", "import"} & set(value):
+                    fields = parse_request(text.encode())
+                    value = next((entry for entry in fields.passes if isinstance(entry, dict)), {})
+                    checked += 1
+                if value.get("name") == "fuse_pattern":
+                    assert find_flaw(value["options"].get("patterns", []), SCHEMA) is None
+                    check({"pattern": [], "patterns": [], **value["options"]})
+                    checked += 1
+    assert checked == 5
+
+
+def test_every_key_of_the_allowlist_is_described():
+    http = (ROOT / "docs/http.md").read_text()
+    assert all(f"`{name}`" in http for name in (*pass_context.DISABLED, *pass_context.CONFIG))
 
 
 def test_every_call_is_described(server):

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, compile, events, infer, inspect, ir, problems, profile, provenance
+from service.api import about, compile, events, infer, inspect, ir, problems, profile, provenance, report, repro
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -30,7 +30,7 @@ from service.version import VERSION
 
 log = logging.getLogger(__name__)
 
-ROUTED = (compile, inspect, ir, provenance, profile, infer, about, events)
+ROUTED = (compile, inspect, ir, provenance, profile, repro, report, infer, about, events)
 DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
 
 

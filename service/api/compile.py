@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -14,6 +15,7 @@ from service import formats, pass_context
 from service.api.json_body import parse_object
 from service.api.problems import check_parameters
 from service.api.schemas import (
+    BaseRequest,
     CompilationsView,
     CompilationView,
     CompileRequest,
@@ -23,19 +25,21 @@ from service.api.schemas import (
 )
 from service.api.state import Services, ServicesDep
 from service.api.upload import Part, receive
-from service.compilations import Request as CompilationRequest
 from service.errors import (
     Cancelled,
     InvalidField,
     InvalidInputsFile,
     JsonObject,
     MalformedRequest,
+    MissingPart,
     UnknownField,
+    UnknownStep,
     nearest,
     problem_from_json,
 )
-from service.nouns import Recipe, SpecialValues, State, Target, TensorSpec, Translator, Verify
+from service.nouns import Recipe, SpecialValues, Stage, State, Target, TensorSpec, Translator, Verify
 from service.records import Compilation, Model
+from service.records import Request as CompilationRequest
 
 router = APIRouter(tags=["compile"])
 
@@ -86,7 +90,7 @@ async def post_compile(request: Request, services: ServicesDep, prefer: PreferHe
     """Compiles a model and waits for the end: 201 new, 200 from the store, 202 when the waiting time is over first."""
     check_parameters(request)
     seconds = waiting_time(prefer, services.settings.limits.wait_s)
-    receiver = await receive(request, services.store.scratch, services.settings.limits)
+    receiver = await receive(request, services.store.scratch, services.settings.limits, needs_model=False)
     try:
         checked = await _check(receiver.parts, services)
     except BaseException:
@@ -101,7 +105,7 @@ def _answer(compilation: Compilation, created: bool) -> Response:
     location = f"/compile/{compilation.id}"
     if compilation.problem is not None:
         problem = problem_from_json(compilation.problem)
-        problem.extensions |= {"compilation": compilation.id, "href": location}
+        problem.extensions |= {"compilation": compilation.id, "href": location, "repro": compilation.repro}
         raise problem
     if compilation.state is State.CANCELLED:
         raise Cancelled(
@@ -116,37 +120,73 @@ def _answer(compilation: Compilation, created: bool) -> Response:
 
 
 async def _check(parts: dict[str, Part], services: Services) -> CompilationRequest:
-    model = parts["model"]
     fields = parse_request(parts["request"].file.read_bytes()) if "request" in parts else CompileRequest()
-    recognised = await asyncio.to_thread(formats.recognise, model.file, fields.format)
+    base = None if fields.base is None else services.compilations.get(fields.base.id)
+    model, file = await _model(parts, fields, base)
     if "request" in parts:
         parts["request"].file.unlink()
     examples = parts.get("inputs")
     if examples is not None and not formats.is_npz(examples.file):
         raise InvalidInputsFile("The part `inputs` is not an .npz archive. Write it with `numpy.savez(file, x=array)`.")
-    catalogue = await services.compilations.catalogue()
-    target = Target(fields.target.cpu, fields.target.threads)
-    context = pass_context.parse(fields.pass_context)
     translator = Translator(fields.importing.translator, fields.importing.ops)
     if translator.name == "relaxd" and translator.ops != "relax":
         raise InvalidField(
             "`import.ops` is for the translator `course`; relaxd's own gives operators of Relax.", field="import.ops"
         )
-    recipe: Recipe = catalogue.recipe(fields.passes, target, services.settings.limits.passes, context, translator)
     declared = None
     if fields.inputs is not None:
         declared = tuple(TensorSpec(spec.name, tuple(spec.shape), spec.dtype) for spec in fields.inputs)
+    elif base is not None:
+        declared = base.inputs
     return CompilationRequest(
-        Model(model.sha256, recognised, model.bytes, model.filename),
-        model.file,
-        recipe,
+        model,
+        file,
+        await _recipe(fields, base, translator, services),
         Verify(fields.verify),
         SpecialValues(fields.special_values),
         declared,
-        None if examples is None else examples.sha256,
+        base.inputs_sha256 if examples is None and base is not None else None if examples is None else examples.sha256,
         None if examples is None else examples.file,
         translator,
+        fields.keep,
     )
+
+
+async def _model(parts: dict[str, Part], fields: CompileRequest, base: Compilation | None) -> tuple[Model, Path | None]:
+    """The uploaded Model and its file, or that of the Compilation to go on from."""
+    if "model" not in parts:
+        if base is None:
+            raise MissingPart("The body has no part `model`. With curl: -F model=@model.pt2.", part="model")
+        return base.model, None
+    part = parts["model"]
+    recognised = await asyncio.to_thread(formats.recognise, part.file, fields.format)
+    model = Model(part.sha256, recognised, part.bytes, part.filename)
+    if base is not None and base.model.sha256 != model.sha256:
+        raise InvalidField("`from` names a Compilation of another model; leave the part `model` out.", field="from.id")
+    return model, part.file
+
+
+async def _recipe(
+    fields: CompileRequest, base: Compilation | None, translator: Translator, services: Services
+) -> Recipe:
+    """The Recipe of a request: after those of the step to go on from, and up to the stage to stop at."""
+    catalogue = await services.compilations.catalogue()
+    limit = services.settings.limits.passes
+    target = Target(fields.target.cpu, fields.target.threads)
+    context = pass_context.parse(fields.pass_context)
+    passes = fields.passes
+    if base is not None and fields.base is not None:
+        if fields.base.step > len(base.recipe.passes):
+            raise UnknownStep(
+                f"Compilation {base.id!r} has {len(base.recipe.passes)} passes, so no step {fields.base.step}.",
+                id=base.id,
+                step=fields.base.step,
+                steps=list(range(len(base.recipe.passes) + 1)),
+            )
+        before = [spec.to_json() for spec in base.recipe.passes[: fields.base.step]]
+        passes = before + (passes if isinstance(passes, list) else [] if passes is None else [passes])
+    recipe: Recipe = catalogue.recipe(passes, target, limit, context, translator)
+    return recipe if fields.until is None else catalogue.until(recipe, Stage(fields.until))
 
 
 def parse_request(data: bytes) -> CompileRequest:
@@ -173,7 +213,12 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _known_fields(location: tuple[int | str, ...]) -> list[str]:
-    nested: dict[str, type[BaseModel]] = {"inputs": InputRequest, "target": TargetRequest, "import": ImportRequest}
+    nested: dict[str, type[BaseModel]] = {
+        "inputs": InputRequest,
+        "target": TargetRequest,
+        "import": ImportRequest,
+        "from": BaseRequest,
+    }
     model = nested[str(location[0])] if len(location) > 1 else CompileRequest
     return [field.alias or name for name, field in model.model_fields.items()]
 

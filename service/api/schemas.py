@@ -43,6 +43,13 @@ class ImportRequest(_Request):
     ops: Literal["relax", "tensorir"] = "relax"
 
 
+class BaseRequest(_Request):
+    """A step of an earlier Compilation. Its passes up to there come before those of this request."""
+
+    id: str
+    step: int = Field(ge=0)
+
+
 class CompileRequest(_Request):
     """The `request` part of POST /compile. Everything has a default."""
 
@@ -55,6 +62,16 @@ class CompileRequest(_Request):
     pass_context: Any = Field(default=None, description="What TVM's passes and its build run in, from an allowlist.")
     importing: ImportRequest = Field(default=ImportRequest(), alias="import")
     target: TargetRequest = TargetRequest()
+    until: Literal["import", "simplify", "fusion", "lowering", "fuse_tir", "schedule"] | None = Field(
+        default=None, description="Stop after the last pass of this stage: nothing is built or verified."
+    )
+    base: BaseRequest | None = Field(
+        default=None, alias="from", description="Go on after a step of an earlier Compilation, whose model it is."
+    )
+    keep: bool = Field(
+        default=False,
+        description="Keep the worker for two minutes, so that a next Compilation that begins alike runs what is new.",
+    )
     verify: Literal["artifact", "every_step"] = "artifact"
     special_values: Literal["fail", "report"] = Field(
         default="fail", description="What differs only on NaN, infinities and extremes fails, or is told."
@@ -181,6 +198,8 @@ class CompilationView(BaseModel):
     special_values: str
     importing: TranslatorView = Field(alias="import")
     inputs: list[TensorSpecView] | None
+    inputs_sha256: str | None = Field(description="Of the example inputs that came with the request.")
+    toolchain: dict[str, JsonValue]
     signature: SignatureView | None
     steps: list[StepView]
     results: list[StepView] = Field(description="What the build made of the last step: `vm`, `tir`, `llvm`, `asm`.")
@@ -188,6 +207,7 @@ class CompilationView(BaseModel):
     verification: dict[str, JsonValue] | None
     artifact: ArtifactView | None
     problem: ProblemView | None
+    reused_steps: int = Field(description="How many of the steps were taken over from an earlier Compilation.")
 
 
 class ParametersView(BaseModel):

@@ -142,8 +142,8 @@ def too_large(what: str, limit: int) -> Problem:
     )
 
 
-async def receive(request: Request, scratch: Path, limits: Limits) -> Receiver:
-    """Receives the parts ``model``, ``request`` and ``inputs`` of POST /compile.
+async def receive(request: Request, scratch: Path, limits: Limits, *, needs_model: bool = True) -> Receiver:
+    """Receives the parts ``model``, ``request`` and ``inputs`` of POST /compile; `model` is missing only where it may.
 
     Raises MalformedRequest, MissingPart, UnknownField, BodyTooLarge; nothing stays on disk then.
     """
@@ -165,7 +165,7 @@ async def receive(request: Request, scratch: Path, limits: Limits) -> Receiver:
         await _feed(parser, request.stream(), whole)
         if not receiver.complete:
             raise MalformedRequest("The multipart body ends before its closing boundary.")
-        if "model" not in receiver.parts:
+        if needs_model and "model" not in receiver.parts:
             raise MissingPart("The body has no part `model`. With curl: -F model=@model.pt2.", part="model")
     except FormParserError as error:
         receiver.discard()

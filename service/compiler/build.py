@@ -18,6 +18,9 @@ from service.errors import BuildFailed, JsonObject, OutputTooLarge
 from service.nouns import CompileJob, Signature
 from service.runtime.session import ENTRY
 
+# Marks the functions that the schedule pass has written.
+SCHEDULED = "scheduled"
+
 # Makes a shared library at a path from object files. Raises BuildFailed.
 Linker = Callable[[str, list[str]], None]
 
@@ -28,7 +31,21 @@ def build_executable(mod: IRModule, target: Any) -> Any:
         mod = lower(mod, target)
         if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
             mod = _with_a_kernel(mod)
-        return relax.build(mod, target=target, relax_pipeline=None)
+        with tvm.transform.PassContext(config=pass_config(mod)):
+            return relax.build(mod, target=target, relax_pipeline=None)
+
+
+def pass_config(mod: IRModule) -> JsonObject:
+    """The configuration of TVM's passes for the kernels of `mod`.
+
+    StorageRewrite forgets that the small buffers of a scheduled kernel belong on the stack; each would be asked of the
+    runtime wherever it is used. What is not scheduled and stands beside it takes some more memory for that.
+    """
+    scheduled = any(
+        isinstance(function, tirx.PrimFunc) and SCHEDULED in (function.attrs or {})
+        for function in mod.functions.values()
+    )
+    return {"tirx.disable_storage_rewrite": True} if scheduled else {}
 
 
 def lower(mod: IRModule, target: Any) -> IRModule:

@@ -145,6 +145,10 @@ def _parts(builder: relax.BlockBuilder, pair: Any) -> tuple[Any, Any]:
 
 
 def assertion(checks: Sequence[Check | SizeCheck], holds: Any, code: Any) -> Any:
-    """The call that fails where `holds` is False. Its text lists all checks; the session shows the one of `code`."""
+    """What fails where `holds` is False. Its text lists all checks; the session shows the one of `code`.
+
+    Behind a branch: an assertion is a call of Python, which takes longer than a small library does.
+    """
     lines = [" ".join(str(check).replace("{", "{{").replace("}", "}}").split()) for check in checks]
-    return relax.op.assert_op(holds, [code], format="\n".join([FAILED_CHECK + " {0}", *lines]))
+    fails = relax.op.assert_op(holds, [code], format="\n".join([FAILED_CHECK + " {0}", *lines]))
+    return relax.If(holds, relax.Tuple([]), fails)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import IRModule
+
 from service.compiler.build import Linker, build_executable, link_with_ld, manifest, write_library
 from service.compiler.clock import Duration
 from service.compiler.context import pass_context
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
+from service.compiler.inner_passes import InnerPasses, position_notes
 from service.compiler.pipeline import Emit, Pipeline, begin
 from service.compiler.results import BuildRecorder
 from service.compiler.step_numbers import StepNumbers
@@ -25,51 +28,86 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
     Raises a Problem when it fails; what was emitted before stays valid. `link` may be replaced where a sandbox
     forbids starting processes.
     """
-    target = _resolve_target(job)
-    importing = Duration()
-    model = _import(job, emit, importing)
-    last = len(job.recipe.passes)
-    numbers = _numbers(job, model, target)
-    pipeline = Pipeline(target, job.limits, emit, numbers, model.origins)
-    pipeline.import_step(model.module, importing, model.notes)
-    with pass_context(job.recipe.context):
-        mod = pipeline.run(model.module, job.recipe.passes)
+    Compiler(emit, link).compile(job)
 
-    emit(begin("build", last, None), ())
-    building = Duration()
-    recorder = BuildRecorder()
-    with building.measure(), boundary(BuildFailed, "The module could not be built", job.limits, step=last):
-        with pass_context(job.recipe.context, [recorder]):
-            executable = build_executable(mod, target)
-        results = list(recorder.results(executable))
-        library_bytes = write_library(executable, job, link)
-    for index, result in enumerate(results, start=last + 1):
-        pipeline.result_step(index, result)
 
-    emit(begin("verify", last, None), ())
-    with pipeline.verifying.measure():
-        verification = _verify(job, model, last, numbers)
-    phases = {"import": importing, "pass": pipeline.spent, "build": building, "verify": pipeline.verifying}
-    succeeded: JsonObject = {
-        "event": "succeeded",
-        "verification": verification,
-        "manifest": manifest(job, model.signature, target, library_bytes),
-        "timings": [{"phase": phase, **duration.to_json()} for phase, duration in phases.items()],
-    }
-    emit(succeeded, ())
+class Compiler:
+    """One Model, compiled by one Recipe after another: the steps that a Recipe has in common with the last are kept."""
+
+    def __init__(self, emit: Emit, link: Linker = link_with_ld) -> None:
+        self._emit = emit
+        self._link = link
+        self._importing = Duration()
+        self._model: ImportedModel | None = None
+        self._numbers: StepNumbers | None = None
+        self._pipeline: Pipeline | None = None
+
+    def compile(self, job: CompileJob) -> None:
+        """Compiles as `compile_model` does, all of it or what comes after a step of the last time (`job.after`).
+
+        What goes before that step, model, inputs, target and checks must be those of the last time.
+        """
+        target, after = _resolve_target(job), job.after
+        if after is None or self._model is None or self._pipeline is None:
+            after = 0
+            self._model = self._import(job)
+            self._numbers = _numbers(job, self._model, target)
+            inner = InnerPasses(position_notes(job.work_dir))
+            origins = self._model.origins
+            self._pipeline = Pipeline(target, job.limits, self._emit, self._numbers, origins, job.keep, inner)
+            self._pipeline.import_step(self._model.module, self._importing, self._model.notes)
+        else:
+            self._importing = Duration()
+            self._pipeline.go_back(after)
+        with pass_context(job.recipe.context, [self._pipeline.inner]):
+            mod = self._pipeline.run(job.recipe.passes, after)
+        closing = self._finish(job, target, mod, self._model, self._pipeline)
+        self._emit({"event": "succeeded", **closing}, ())
+
+    def _import(self, job: CompileJob) -> ImportedModel:
+        self._emit(begin("import", 0, None), ())
+        sentence = "The model could not be imported"
+        self._importing = Duration()
+        with self._importing.measure(), boundary(ImportFailed, sentence, job.limits, step=0):
+            model = find_importer(job.format, job.translator.name).import_model(job)
+        self._emit({"event": "signature", "signature": model.signature.to_json()}, ())
+        return model
+
+    def _finish(
+        self, job: CompileJob, target: Any, mod: IRModule, model: ImportedModel, pipeline: Pipeline
+    ) -> JsonObject:
+        """Builds and verifies, unless the Recipe ends before; what is told at the end."""
+        phases = {"import": self._importing, "pass": pipeline.spent}
+        if job.recipe.until is not None:
+            phases["verify"] = pipeline.verifying
+            return {"verification": None, "manifest": None, "timings": _timings(phases)}
+        last = len(job.recipe.passes)
+        self._emit(begin("build", last, None), ())
+        building = Duration()
+        recorder = BuildRecorder()
+        sentence = "The module could not be built"
+        with building.measure(), pipeline.inner.named(mod), boundary(BuildFailed, sentence, job.limits, step=last):
+            with pass_context(job.recipe.context, [recorder, pipeline.inner]):
+                executable = build_executable(mod, target)
+            results = list(recorder.results(executable))
+            library_bytes = write_library(executable, job, self._link)
+        for index, result in enumerate(results, start=last + 1):
+            pipeline.result_step(index, result)
+        self._emit(begin("verify", last, None), ())
+        with pipeline.verifying.measure():
+            verification = _verify(job, model, last, self._numbers)
+        phases |= {"build": building, "verify": pipeline.verifying}
+        told = manifest(job, model.signature, target, library_bytes)
+        return {"verification": verification, "manifest": told, "timings": _timings(phases)}
+
+
+def _timings(phases: dict[str, Duration]) -> list[JsonObject]:
+    return [{"phase": phase, **duration.to_json()} for phase, duration in phases.items()]
 
 
 def _resolve_target(job: CompileJob) -> Any:
     with boundary(BuildFailed, "The target could not be resolved", job.limits, field="target"):
         return tvm_target(job.recipe.target)
-
-
-def _import(job: CompileJob, emit: Emit, duration: Duration) -> ImportedModel:
-    emit(begin("import", 0, None), ())
-    with duration.measure(), boundary(ImportFailed, "The model could not be imported", job.limits, step=0):
-        model = find_importer(job.format, job.translator.name).import_model(job)
-    emit({"event": "signature", "signature": model.signature.to_json()}, ())
-    return model
 
 
 def _numbers(job: CompileJob, model: ImportedModel, target: Any) -> StepNumbers | None:

@@ -16,8 +16,9 @@ from service.errors import JsonObject
 from service.patterns import Node, Pattern
 from service.patterns.operators import COMMUTATIVE
 
-# The most operands that are looked at for one candidate: a chain has 2 ** n ways through n additions.
-MAX_ATTEMPTS = 5_000
+# The most operands that are looked at, for one candidate and for a function: a chain has 2 ** n ways through n additions.
+MAX_ATTEMPTS = 2_000
+MAX_ATTEMPTS_OF_FUNCTION = 500_000
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class _Attempt:
     sizes: dict[str, Any] = field(default_factory=dict)
     furthest: Miss | None = None
     rank: tuple[int, int] = (-1, 0)
-    left: int = MAX_ATTEMPTS
+    left: int = 0
 
     def fail(self, node: Node, constraint: str, binding: Any, message: str, telling: int = 2) -> bool:
         """Records the failure if none came further, and of those no more `telling` one; always False."""
@@ -88,6 +89,7 @@ class Matcher:
         self._dataflow = Dataflow(function)
         self._values = dict(relax.analysis.get_var2val(function).items())
         self.claimed: dict[Any, str] = {}
+        self.left = MAX_ATTEMPTS_OF_FUNCTION
         self.variables = _variables(function)
         self.readers: dict[Any, list[Any]] = {}
         for var in self.variables:
@@ -107,11 +109,14 @@ class Matcher:
 
     def match(self, pattern: Pattern, root: Any) -> Match | Miss:
         """The match of `pattern` whose result is the variable `root`, or why there is none."""
-        attempt = _Attempt(pattern, root)
-        if self._assign([(pattern.nodes[pattern.result], root)], attempt):
+        given = min(MAX_ATTEMPTS, self.left)
+        attempt = _Attempt(pattern, root, left=given)
+        is_match = self._assign([(pattern.nodes[pattern.result], root)], attempt)
+        self.left -= given - max(attempt.left, 0)
+        if is_match:
             return Match(pattern, root, attempt.nodes)
         if attempt.furthest is None:
-            attempt.fail(pattern.nodes[pattern.result], "op", root, "there are too many ways to match; none was found")
+            attempt.fail(pattern.nodes[pattern.result], "op", root, "there are too many ways in which it could match")
         miss: Any = attempt.furthest
         return miss  # type: ignore[no-any-return]
 
@@ -145,7 +150,9 @@ class Matcher:
         given = tensor_operands(call)
         wanted = [None if name is None else attempt.pattern.nodes[name] for name in node.operands]
         if attempt.pattern.is_chain and wanted:
-            for operand in given:
+            for index, operand in enumerate(given):
+                if any(operand.same_as(other) for other in given[:index]):
+                    continue
                 yield [(wanted[0], operand)]  # type: ignore[list-item]  # a chain names all of its operands
             return
         if len(wanted) > len(given):
@@ -236,16 +243,23 @@ class Matcher:
             return "a constant"
         return "an input" if expr not in self._values else "the result of no operator"
 
-    def below(self, pattern: Pattern, var: Any) -> Iterator[Miss]:
-        """Where all of `pattern` below one of its inner nodes matches at `var`, but nothing that reads it goes on."""
+    def below(self, pattern: Pattern, var: Any, least: int) -> Iterator[Miss]:
+        """Where all of `pattern` below one of its inner nodes matches at `var`, but nothing that reads it goes on.
+
+        Only parts of at least so many operators are tried.
+        """
+        operator = self.operator(var)
         parents = {name: node for node in pattern.operators() for name in node.operands if name is not None}
         for node in pattern.operators():
-            if node.name == pattern.result or self.operator(var) not in node.operators:
+            if node.name == pattern.result or operator not in node.operators:
                 continue
-            found = self.match(pattern.rooted_at(node.name), var)
             parent = parents[node.name]
             readers = self.readers.get(var, [])
-            if isinstance(found, Miss) or any(self.operator(reader) in parent.operators for reader in readers):
+            if any(self.operator(reader) in parent.operators for reader in readers):
+                continue
+            part = pattern.rooted_at(node.name)
+            found = self.match(part, var) if len(part.operators()) >= least else None
+            if not isinstance(found, Match):
                 continue
             names = sorted({operator for operator in map(self.operator, readers) if operator is not None})
             found_there = f"it is read by {', '.join(names)}" if names else "no operator reads it"

@@ -12,21 +12,31 @@ from tvm import IRModule, relax
 
 from service.compiler.clock import Duration
 from service.compiler.foreign import boundary
+from service.compiler.inner_passes import InnerPasses
 from service.compiler.passes import Pass, make_pass
 from service.compiler.provenance import Origin
 from service.compiler.report import Report
 from service.compiler.results import Result
-from service.compiler.snapshot import Snapshots
-from service.compiler.step_numbers import Numbers, StepNumbers
+from service.compiler.snapshot import Snapshots, SnapshotsState
+from service.compiler.step_numbers import Numbers, NumbersState, StepNumbers
 from service.errors import ExecutionFailed, IllFormedModule, JsonObject, PassFailed
 from service.nouns import Limits, PassSpec, Stage, Step
 
 Emit = Callable[[JsonObject, tuple[bytes, ...]], None]
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The module after a step, and what had been found out until then."""
+
+    mod: IRModule
+    snapshots: SnapshotsState
+    numbers: NumbersState | None
+
+
 @dataclass
 class Pipeline:
-    """Runs the steps of one Compilation and emits each when it is done.
+    """Runs the steps of one Compilation and emits each when it is done. It keeps all modules where it `can_go_back`.
 
     `numbers` is given when they are to be checked at every step; `origins` has the node of the model of each
     variable of the imported module.
@@ -37,22 +47,35 @@ class Pipeline:
     emit: Emit
     numbers: StepNumbers | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    can_go_back: bool = False
+    inner: InnerPasses = field(default_factory=InnerPasses)
     spent: Duration = field(default_factory=Duration)
     verifying: Duration = field(default_factory=Duration)
 
     def __post_init__(self) -> None:
         self._snapshots = Snapshots(self.limits.ir_bytes, self.origins)
+        self._checkpoints: list[_Checkpoint] = []
 
     def import_step(self, mod: IRModule, duration: Duration, notes: tuple[str, ...]) -> None:
         """Emits step 0, the module as it was imported. Raises IllFormedModule, OutputTooLarge."""
         self._finish(mod, Step(0, Stage.IMPORT, None, {}, True, duration.wall_ms, duration.cpu_ms, notes=notes))
 
-    def run(self, mod: IRModule, passes: tuple[PassSpec, ...]) -> IRModule:
-        """The module after all `passes`.
+    def go_back(self, step: int) -> None:
+        """Forgets all steps after `step`, as if they had not been run."""
+        del self._checkpoints[step + 1 :]
+        checkpoint = self._checkpoints[step]
+        self._snapshots.restore(checkpoint.snapshots)
+        if self.numbers is not None and checkpoint.numbers is not None:
+            self.numbers.restore(checkpoint.numbers)
+        self.spent, self.verifying = Duration(), Duration()
+
+    def run(self, passes: tuple[PassSpec, ...], after: int = 0) -> IRModule:
+        """The module after all `passes`, of which the first `after` have been run.
 
         Raises PassFailed, IllFormedModule, OutputTooLarge, ExecutionFailed; what was emitted before stays valid.
         """
-        for index, spec in enumerate(passes, start=1):
+        mod = self._checkpoints[-1].mod
+        for index, spec in enumerate(passes[after:], start=after + 1):
             mod = self._step(mod, index, spec)
         return mod
 
@@ -62,7 +85,7 @@ class Pipeline:
         report = Report()
         duration = Duration()
         sentence = f"Pass {spec.name!r} failed at step {index}"
-        with boundary(PassFailed, sentence, self.limits, **where):
+        with self.inner.named(mod), boundary(PassFailed, sentence, self.limits, **where):
             rewrite: Pass = make_pass(spec)
             with self.target, duration.measure():
                 after = rewrite.apply(mod, report)
@@ -104,6 +127,10 @@ class Pipeline:
             details=step.details if numbers is None else step.details | {"numbers": numbers.details},
         )
         self.emit({"event": "step", "step": done.to_json()}, (snapshot.blob,))
+        numbers_state = None if self.numbers is None else self.numbers.state()
+        if not self.can_go_back:
+            self._checkpoints.clear()
+        self._checkpoints.append(_Checkpoint(mod, self._snapshots.state(), numbers_state))
 
     def _check_numbers(self, mod: IRModule, step: Step) -> Numbers | None:
         if self.numbers is None:

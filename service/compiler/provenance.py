@@ -48,6 +48,14 @@ class Provenance:
         self._origin_of = origin_of
         self._old: dict[str, _Graph] | None = None
 
+    def state(self) -> dict[str, _Graph] | None:
+        """The functions of the latest step, which do not change later."""
+        return self._old
+
+    def restore(self, state: dict[str, _Graph] | None) -> None:
+        """Goes on from the step of that state."""
+        self._old = state
+
     def follow(self, entries: list[JsonObject]) -> list[JsonObject]:
         """The functions of the next step, each and each of its bindings with its ``origins``, sorted."""
         graphs = {entry["name"]: _Graph(entry["bindings"]) for entry in entries if entry["bindings"]}

@@ -15,12 +15,16 @@ PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {
         ("legalize_ops", "annotate_tir_op_pattern", "fold_constant", "fuse_ops", "fuse_tir"),
     ),
     "course": (
-        "The road of the MLC lecture: fuse matmul and add by pattern, lower by an operator map, one kernel a group.",
+        "The road of the lecture on fusion: group matmul and add, lower by an operator map, one kernel a group.",
         ("fuse_dense_add", "lower_to_tensorir", "fuse_tir"),
     ),
     "fast": (
         "The quickest code: the generic road, then images with the channels last, and kernels made for the CPU.",
-        ("generic", "fuse_epilogues", "channels_last", "legalize_ops", "schedule"),
+        ("fold_views", "generic", "fuse_epilogues", "channels_last", "legalize_ops", "schedule"),
+    ),
+    "integration": (
+        "The road of the lecture on importing: lower what is not lowered yet by an operator map, fuse by the loops.",
+        ("lower_to_tensorir", "annotate_tir_op_pattern", "fuse_ops", "fuse_tir"),
     ),
     "none": ("No pass: the build lowers the imported operators one by one.", ()),
 }

@@ -30,6 +30,16 @@ class Snapshot:
     figures: Figures
 
 
+@dataclass(frozen=True)
+class SnapshotsState:
+    """Where the Snapshots of a Compilation stand after one of them; none of it changes later."""
+
+    used_bytes: int
+    described: dict[Any, Described]
+    ops: Counter[str]
+    graphs: Any
+
+
 class Snapshots:
     """Takes the Snapshots of one Compilation and bounds the sum of their sizes.
 
@@ -68,6 +78,15 @@ class Snapshots:
         figures = self._figures(entries, changes, {name: ops[name] - self._ops[name] for name in ops | self._ops})
         self._ops = ops
         return Snapshot(blob, dict(sorted(ops.items())), len(entries), figures)
+
+    def state(self) -> SnapshotsState:
+        """What the next Snapshot is compared with."""
+        return SnapshotsState(self._used_bytes, self._described, self._ops, self._provenance.state())
+
+    def restore(self, state: SnapshotsState) -> None:
+        """Goes on as if the latest Snapshot were that of `state`."""
+        self._used_bytes, self._described, self._ops = state.used_bytes, state.described, state.ops
+        self._provenance.restore(state.graphs)
 
     def fits(self, size: int) -> bool:
         """Whether a blob of `size` bytes still has room; it is counted when it has."""

@@ -33,6 +33,15 @@ class Numbers:
     details: JsonObject
 
 
+@dataclass(frozen=True)
+class NumbersState:
+    """Where the checks of a Compilation stand after a step."""
+
+    last: Numbers | None
+    first_wrong: int | None
+    first_jump: int | None
+
+
 @dataclass
 class StepNumbers:
     """Checks one module after another on one case. `node_of` has the model's node of each variable of the import."""
@@ -70,6 +79,14 @@ class StepNumbers:
         self._note(step, numbers, last)
         self._last = numbers
         return numbers
+
+    def state(self) -> NumbersState:
+        """What the next step is compared with."""
+        return NumbersState(self._last, self.first_wrong, self.first_jump)
+
+    def restore(self, state: NumbersState) -> None:
+        """Goes on as if the latest step were that of `state`. Kernels that were built stay."""
+        self._last, self.first_wrong, self.first_jump = state.last, state.first_wrong, state.first_jump
 
     def _note(self, step: int, numbers: Numbers, last: Numbers | None) -> None:
         if not numbers.passed and self.first_wrong is None:

@@ -80,6 +80,8 @@ class Translation:
         self.wholes: list[Whole] = []
         # Symbols that are known to be multiples, as such: s as 4 * q.
         self.multiples: dict[Any, Any] = {}
+        # Sizes that the conditions say are another one, as 2 * (s // 4) is s // 2, and that one.
+        self.equal: dict[Any, Any] = {}
         # The first dimension of the inputs that each expression is, as the user knows it.
         self.labels: dict[str, str] = {}
         # The node that is being converted, and of each variable of the function the node that it comes from.
@@ -103,6 +105,7 @@ class Translation:
         if expression.is_number:
             return int(expression)
         expression = expression.subs(self.multiples)
+        expression = self.equal.get(expression, expression)
         if str(expression) in self.derived:
             return self.derived[str(expression)]
         return symbolic(expression, self._known(expression))
@@ -318,6 +321,10 @@ class Translation:
         for symbol, factor in multiples(self.conditions).items():
             part = sympy.Symbol(f"{symbol}_part", integer=True, positive=True)
             self.multiples[symbol] = factor * part
+        for condition in self.conditions:
+            equation = condition.expression.subs(self.multiples)
+            if isinstance(equation, sympy.Eq) and equation.lhs.free_symbols and equation.rhs.free_symbols:
+                self.equal[equation.rhs] = equation.lhs
         expressions = []
         for spec in specs:
             for axis, size in enumerate(nodes[spec.arg.name].meta["val"].shape):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from service.compiler import corrections
-from service.compiler.compile import compile_model
+from service.compiler.compile import Compiler
 from service.compiler.importers import find_importer
 from service.compiler.inspecting import decomposable_operators, inspect_model, supported_operators
 from service.compiler.recipes import load_catalogue
@@ -38,23 +38,27 @@ def announcement() -> JsonObject:
 
 
 def work(peer: socket.socket) -> None:
-    """Receives one job, to compile or (``"op": "inspect"``) to look at, sends its events, and returns."""
-    frame = receive_frame(peer, FrameLimits())
-    if frame is None:
-        return
-    job = CompileJob.from_json(frame.body["job"])
-    try:
-        if frame.body.get("op") == "inspect":
-            send_frame(peer, Frame({"event": "inspected", "report": inspect_model(job)}))
-        else:
-            _compile(peer, job)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except BaseException as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
-        send_frame(peer, Frame({"event": "failed", "problem": _problem(error, job).to_json()}))
+    """Receives jobs, to compile or (``"op": "inspect"``) to look at, and sends their events.
+
+    After the first it returns, unless a job says that others may follow.
+    """
+    compiler = _compiler(peer)
+    while (frame := receive_frame(peer, FrameLimits())) is not None:
+        job = CompileJob.from_json(frame.body["job"])
+        try:
+            if frame.body.get("op") == "inspect":
+                send_frame(peer, Frame({"event": "inspected", "report": inspect_model(job)}))
+            else:
+                compiler.compile(job)
+        except (BrokenPipeError, ConnectionResetError):
+            raise
+        except BaseException as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
+            send_frame(peer, Frame({"event": "failed", "problem": _problem(error, job).to_json()}))
+        if not job.keep:
+            return
 
 
-def _compile(peer: socket.socket, job: CompileJob) -> None:
+def _compiler(peer: socket.socket) -> Compiler:
     def emit(body: JsonObject, blobs: tuple[bytes, ...]) -> None:
         send_frame(peer, Frame(body, blobs))
 
@@ -68,7 +72,7 @@ def _compile(peer: socket.socket, job: CompileJob) -> None:
         if answer.body["event"] == "failed":
             raise problem_from_json(answer.body["problem"])
 
-    compile_model(job, emit, link)
+    return Compiler(emit, link)
 
 
 def _problem(error: BaseException, job: CompileJob) -> Problem:

@@ -236,3 +236,72 @@ def test_a_wait_that_is_no_number_is_refused(prefer):
 def test_an_empty_request_part_has_all_defaults():
     fields = parse_request(b"{}")
     assert (fields.format, fields.passes, fields.verify, fields.target.cpu) == ("auto", None, "artifact", "native")
+
+
+PATTERN = {"name": "dense_relu", "chain": ["matmul", "add", {"op": "relu", "dtype": "float32"}]}
+
+
+def test_a_pattern_of_the_request_names_the_group_and_the_kernel_and_says_what_nearly_matched(server, model_file):
+    passes = [{"name": "fuse_pattern", "options": {"patterns": [PATTERN]}}, "generic"]
+    compilation = server.compile(model_file("mlp"), {"passes": passes, "verify": "every_step"}).json()
+    names = [step["pass"] for step in compilation["steps"]]
+    assert names == [
+        None,
+        "fuse_pattern",
+        "legalize_ops",
+        "annotate_tir_op_pattern",
+        "fold_constant",
+        "fuse_ops",
+        "fuse_tir",
+    ]
+    assert [entry["name"] for entry in compilation["recipe"]["passes"]] == names[1:]
+    (told,) = compilation["steps"][1]["details"]["patterns"]
+    assert [match["group"] for match in told["matches"]] == ["dense_relu"]
+    assert [(miss["node"], miss["constraint"]) for miss in told["near_misses"]] == [("[2]", "op")]
+    asked = {"id": compilation["id"]}
+    assert "def dense_relu(" in server.http.get("/ir/fuse_tir", params=asked).text
+    assert compilation["verification"]["passed"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "slug", "field"),
+    [
+        ({"passes": ["fuse_tir", {"name": "fuse_pattern", "options": {"patterns": [{"name": "a", "nodes": {"mm": {"op": "matmul", "dtype": "f32"}}}]}}]}, "invalid-option", "passes[1].options.patterns[0].nodes.mm.dtype"),
+        ({"passes": [{"name": "fuse_pattern", "options": {"pattern": ["dense", "ad"]}}]}, "invalid-option", "passes[0].options.pattern[1]"),
+        ({"passes": ["course", "fuse_dense_add"]}, "pass-order", "passes[1]"),
+        ({"passes": ["generic"] * 41}, "invalid-field", "passes[40]"),
+        ({"pass_context": {"config": {"tirx.add_lower_pass": []}}}, "unknown-field", "pass_context.config.tirx.add_lower_pass"),
+        ({"pass_context": {"opt_level": "2"}}, "invalid-field", "pass_context.opt_level"),
+        ({"import": {"translator": "corse"}}, "invalid-field", "import.translator"),
+        ({"import": {"op": "relax"}}, "unknown-field", "import.op"),
+        ({"import": {"ops": "tensorir"}}, "invalid-field", "import.ops"),
+        ({"importing": {"translator": "course"}}, "unknown-field", "importing"),
+        ({"import": {"translator": "course", "ops": "tensorir"}, "passes": "course"}, "pass-order", "passes[0]"),
+    ],
+)  # fmt: skip
+def test_what_can_never_work_is_refused_at_the_request_by_its_field(server, model_file, request_, slug, field):
+    answer = server.compile(model_file("mlp"), request_)
+    problem = answer.json()
+    assert (answer.status_code, problem["type"], problem["field"]) == (400, f"/problems/{slug}", field)
+
+
+def test_the_lectures_translator_and_the_pass_context_are_part_of_the_compilation_and_of_its_id(server, model_file):
+    model = model_file("mlp", "fx")
+    inputs = [{"name": "input", "shape": [2, 8], "dtype": "float32"}]
+    requests = [
+        {"passes": [], "inputs": inputs},
+        {"passes": [], "inputs": inputs, "import": {"translator": "course"}},
+        {"passes": [], "inputs": inputs, "import": {"translator": "course", "ops": "tensorir"}},
+        {"passes": [], "inputs": inputs, "pass_context": {"opt_level": 1, "disabled": ["tirx.UnrollLoop"]}},
+    ]
+    answers = [server.compile(model, request).json() for request in requests]
+    assert len({answer["id"] for answer in answers}) == 4
+    assert [answer["import"] for answer in answers] == [
+        {"translator": "relaxd", "ops": "relax"}, {"translator": "course", "ops": "relax"},
+        {"translator": "course", "ops": "tensorir"}, {"translator": "relaxd", "ops": "relax"},
+    ]  # fmt: skip
+    assert answers[3]["recipe"]["context"] == {"opt_level": 1, "disabled": ["tirx.UnrollLoop"], "config": {}}
+    assert [answer["steps"][0]["ops"].get("call_tir", 0) for answer in answers] == [0, 0, 5, 0]
+    outputs = [server.http.post("/infer", json={"model": answer["id"], "inputs": {"input": [[1.0] * 8] * 2}}).json() for answer in answers]  # fmt: skip
+    for output in outputs:
+        np.testing.assert_allclose(output["outputs"]["output_0"], outputs[0]["outputs"]["output_0"], rtol=1e-5)

@@ -14,8 +14,9 @@ from torch import nn
 from service.compiler.build import build_executable
 from service.compiler.constants import array_of
 from service.compiler.importers.program import import_program
-from service.compiler.pipeline import Pipeline
+from service.compiler.passes import make_pass
 from service.compiler.recipes import load_catalogue
+from service.compiler.report import Report
 from service.compiler.target import tvm_target
 from service.errors import Problem
 from service.nouns import CompileJob, Limits, ModelFormat, Target, Verify
@@ -54,8 +55,10 @@ def executable_of(module: Any, args: tuple[Any, ...], passes: Any = "generic", d
         warnings.simplefilter("ignore", UserWarning)
         program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
     job, target = job_of(passes), tvm_target(Target())
-    imported = import_program(program, job)
-    mod = Pipeline(target, job.limits, lambda *_: None).run(imported.module, job.recipe.passes)
+    mod = import_program(program, job).module
+    for spec in job.recipe.passes:
+        with target:
+            mod = make_pass(spec).apply(mod, Report())
     return build_executable(mod, target)
 
 

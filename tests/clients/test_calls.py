@@ -48,6 +48,8 @@ def test_compile_sends_passes_target_inputs_and_example_inputs() -> None:
             inputs=[TensorSpec("x", ("batch", 3), "float32"), {"name": "y", "shape": [1], "dtype": "int64"}],
             example_inputs={"x": np.ones((2, 3), "float32")},
             target={"cpu": "native", "threads": 2},
+            importing={"translator": "course", "ops": "tensorir"},
+            pass_context={"opt_level": 1},
         )
     sent = parts(fake.requests[0])
     assert json.loads(sent["request"]) == {
@@ -58,6 +60,8 @@ def test_compile_sends_passes_target_inputs_and_example_inputs() -> None:
             {"name": "y", "shape": [1], "dtype": "int64"},
         ],
         "target": {"cpu": "native", "threads": 2},
+        "import": {"translator": "course", "ops": "tensorir"},
+        "pass_context": {"opt_level": 1},
     }
     assert np.load(io.BytesIO(sent["inputs"]))["x"].tolist() == [[1, 1, 1], [1, 1, 1]]
 

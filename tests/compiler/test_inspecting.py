@@ -37,6 +37,25 @@ def test_operators_that_cannot_be_loaded_are_reported(make_run: MakeRun, tmp_pat
     assert report["signature"] is None
     assert report["unsupported"][0]["operator"] == "mine.run.default"
     assert "custom operator" in report["unsupported"][0]["hint"]
+    assert {"name": "mine.run.default", "count": 1} in report["operators"]
+    assert sum(each["count"] for each in report["operators"]) > 1
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total.clone()
+
+
+def test_a_buffer_that_the_model_changes_is_reported_with_its_line(make_run: MakeRun, tmp_path: Path) -> None:
+    (entry,) = inspect_model(make_run(save(Counts(), (torch.ones(3),), tmp_path / "m.pt2")).job)["unsupported"]
+    assert entry["operator"] == "change of the buffer 'total'"
+    assert "self.total.add_(x)" in entry["source_line"]
+    assert "state" in entry["hint"]
 
 
 def test_the_lists_of_operators_do_not_overlap() -> None:

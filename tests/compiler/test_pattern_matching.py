@@ -124,7 +124,7 @@ def test_what_is_claimed_is_not_matched_again() -> None:
 
 def test_a_beginning_that_nothing_goes_on_from_is_a_near_miss() -> None:
     found = matcher(DENSE, "lv = R.matmul(x, w)", "lv1 = R.add(lv, b)", "gv = R.tanh(lv1)")
-    (result,) = found.below(pattern("matmul", "add", "relu"), at(found, "lv1"))
+    (result,) = found.below(pattern("matmul", "add", "relu"), at(found, "lv1"), 2)
     assert (result.node, result.constraint, result.nearness()) == ("[2]", "op", 2)
     assert result.message == "'lv1' must be read by nn.relu, but it is read by tanh"
     assert result.to_json("main")["matched"] == {"[0]": "lv", "[1]": "lv1"}

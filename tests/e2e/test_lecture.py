@@ -40,10 +40,25 @@ def lecture(tmp_path_factory):
     return folder / "m.pt2", x, np.load(folder / "eager.npy"), loaded["labels"]
 
 
-@pytest.mark.parametrize("recipe", ["course", "generic", "none"])
-def test_all_500_predictions_equal_eagers(server, lecture, recipe):
+DENSE_RELU = {"name": "fuse_pattern", "options": {"pattern": ["dense", "add", "relu"]}}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"passes": "course"},
+        {"passes": "generic"},
+        {"passes": "none"},
+        {"passes": "integration", "import": {"translator": "course", "ops": "relax"}},
+        {"passes": "integration", "import": {"translator": "course", "ops": "tensorir"}},
+        {"passes": ["fold_constant", DENSE_RELU, "course"]},
+        {"passes": ["fold_constant", DENSE_RELU, "generic"]},
+    ],
+    ids=["course", "generic", "none", "translated", "translated at once", "pattern", "pattern and generic"],
+)
+def test_all_500_predictions_equal_eagers(server, lecture, request_):
     model, images, eager, labels = lecture
-    compilation = server.compile(model, {"passes": recipe, "verify": "every_step"})
+    compilation = server.compile(model, {**request_, "verify": "every_step"})
     assert compilation.status_code == 201
     answer = server.http.post("/infer", json={"model": compilation.json()["id"], "inputs": {"input": images.tolist()}})
     predicted = np.array(answer.json()["outputs"]["output_0"]).argmax(1)

@@ -158,7 +158,7 @@ def _nearest(x: torch.Tensor, size: Sequence[Any], factors: Sequence[float | Non
     for at in range(rank):
         index = _nearest_places(x.shape[2 + at], size[at], factors[at], shift)
         where.append(index.reshape([-1 if k == at else 1 for k in range(rank)]))
-    return torch.ops.aten._unsafe_index.Tensor(x, [None, None, *where])  # type: ignore[no-any-return]
+    return torch.ops.aten._unsafe_index.Tensor(x, [None, None, *where])
 
 
 def _nearest_read(shift: float) -> Converter:

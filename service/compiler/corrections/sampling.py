@@ -102,7 +102,7 @@ def _bicubic(x: torch.Tensor, places: list[torch.Tensor], padding: int, align: b
             column = _padded(floors[1] + (j - 1), x.shape[3], padding, align)
             line = line + _read(x, [row, column], weights[1][j])
         total = total + line * weights[0][i].unsqueeze(1)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _linear(x: torch.Tensor, places: list[torch.Tensor]) -> torch.Tensor:
@@ -114,7 +114,7 @@ def _linear(x: torch.Tensor, places: list[torch.Tensor]) -> torch.Tensor:
             weight = weight * (place - low if high else (low + 1) - place)
         at = [low + high for low, high in zip(lows, corner, strict=True)]
         total = total + _read(x, at, weight)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _sampled(

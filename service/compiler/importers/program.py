@@ -131,8 +131,10 @@ def _input_names(program: torch.export.ExportedProgram) -> dict[str, str]:
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     signature = program.module_call_graph[0].signature if program.module_call_graph else None
     names = list(signature.forward_arg_names or ()) if signature is not None else []
-    args, kwargs = program.call_spec.in_spec.children() if program.call_spec.in_spec is not None else (None, None)
-    if args is None or len(names) != len(args.children()) + len(kwargs.children()):
+    if program.call_spec.in_spec is None:
+        return {}
+    args, kwargs = program.call_spec.in_spec.children()
+    if len(names) != len(args.children()) + len(kwargs.children()):
         return {}
     leaves = iter(specs)
     found = {}

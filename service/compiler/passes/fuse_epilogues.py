@@ -17,7 +17,7 @@ from service.compiler.schedules.expressions import Unsupported, rewrite, size
 from service.nouns import Stage
 
 # Beyond so many subexpressions a map stays a function of its own.
-_LARGEST_MAP = 200
+_LARGEST_MAP = 600
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,11 @@ class _Grouper(relax.PyExprMutator):  # type: ignore[misc]
                 found = self._make(matcher, found, function, result) or found
             if isinstance(found, Miss):
                 misses.append(found)
-        misses += [
-            miss for var in matcher.variables if var not in matcher.claimed for miss in matcher.below(pattern, var)
-        ]
-        return _nearest(misses, pattern)
+        least = (len(pattern.operators()) + 1) // 2
+        for var in matcher.variables:
+            if var not in matcher.claimed:
+                misses += matcher.below(pattern, var, least)
+        return _nearest(misses, least)
 
     def _make(self, matcher: Matcher, match: Match, function: str, result: _Result) -> Miss | None:
         """Makes the sub-function of a match; why not, when it cannot be made."""
@@ -257,9 +258,8 @@ def _renamed_call(call: Any, renamed: Any) -> Any:
     return relax.Call(call.op, [renamed(argument) for argument in call.args], call.attrs, call.ty_args)
 
 
-def _nearest(misses: list[Miss], pattern: Pattern) -> list[Miss]:
-    """Those of which at least half of the operators matched, the nearest first; each place once."""
-    least = (len(pattern.operators()) + 1) // 2
+def _nearest(misses: list[Miss], least: int) -> list[Miss]:
+    """Those of which at least so many operators matched, the nearest first; each place once."""
     kept: list[Miss] = []
     for miss in sorted(misses, key=Miss.nearness, reverse=True):
         covered = any(_has(other, miss.root) and other.nearness() > miss.nearness() for other in kept)

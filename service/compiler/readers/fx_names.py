@@ -56,8 +56,8 @@ complex64 complex128 cfloat cdouble strided contiguous_format channels_last chan
 _TORCH = """
 tensor as_tensor _assert broadcast_shapes promote_types result_type is_tensor functional.atleast_1d
 functional.atleast_2d functional.atleast_3d functional.block_diag functional.broadcast_shapes
-functional.broadcast_tensors functional.cartesian_prod functional.cdist functional.chain_matmul functional.einsum functional.istft
-functional.meshgrid functional.norm functional.split functional.stft functional.tensordot
+functional.broadcast_tensors functional.cartesian_prod functional.cdist functional.chain_matmul functional.einsum
+functional.istft functional.meshgrid functional.norm functional.split functional.stft functional.tensordot
 functional.unique_consecutive
 """
 

@@ -215,23 +215,45 @@ class _Body:
             line = row * integer(down.stride) + tap * integer(down.dilation) - integer(down.padding)
             base = integer(self.origin) + image * self.batch_step + line * integer(self.row_step)
             if int(self.shape.channel.extent) < _FEW_CHANNELS:
-                with T.serial(0, self.shape.channel.extent) as channel:
-                    for across in range(along.tap.extent):
-                        self._tap(tile, base, panel, tap, across, start, size, channel)
+                with T.serial(0, integer(int(self.shape.channel.extent))) as channel:
+                    if self._is_whole(start, size):
+                        self._across(tile, base, panel, tap, start, channel)
+                    else:
+                        for across in range(along.tap.extent):
+                            self._tap(tile, base, panel, tap, across, start, size, channel)
             elif self._runs_on(start, size):
                 self._line(tile, base, panel, tap, start)
             else:
                 for across in range(along.tap.extent):
                     self._tap(tile, base, panel, tap, across, start, size, None)
 
+    def _is_whole(self, start: Any, size: int) -> bool:
+        """Whether the input has all taps of a line for this tile."""
+        along = self.shape.horizontal
+        if self.pointwise or not isinstance(start, int):
+            return True
+        return along.valid(start, 0) and along.valid(start + size - 1, along.tap.extent - 1)
+
     def _runs_on(self, start: Any, size: int) -> bool:
         """Whether the taps of a line and the channels of each are one run of memory, and all taps are there."""
-        along = self.shape.horizontal
-        last = along.tap.extent - 1
-        whole = not isinstance(start, int) or (along.valid(start, 0) and along.valid(start + size - 1, last))
-        whole = whole or self.pointwise
-        channels = int(self.shape.channel.extent)
-        return whole and constant(self.channel_step) == 1 and self.column_step == channels and along.dilation == 1
+        along, channels = self.shape.horizontal, int(self.shape.channel.extent)
+        run = constant(self.channel_step) == 1 and self.column_step == channels and along.dilation == 1
+        return run and self._is_whole(start, size)
+
+    def _across(self, tile: Tile, base: Any, panel: Any, tap: Any, start: Any, channel: Any) -> None:
+        """One channel of one line, the taps as inner axis: written out they would not fit into the registers."""
+        along, channels = self.shape.horizontal, int(self.shape.channel.extent)
+        first = self._weight_place(panel, tap, 0) + channel * integer(self.width)
+
+        def left(index: int, k: Any) -> Any:
+            column = (integer(start) + integer(index)) * integer(along.stride) + k * integer(along.dilation)
+            column = column - integer(along.padding)
+            return self.memory[base + column * integer(self.column_step) + channel * self.channel_step]
+
+        def right(column: int, k: Any) -> tuple[Any, Any]:
+            return self.weight, first + k * integer(channels * self.width) + integer(column * self.lanes)
+
+        tile.multiply(along.tap.extent, left, right)
 
     def _line(self, tile: Tile, base: Any, panel: Any, tap: Any, start: Any) -> None:
         along, channels = self.shape.horizontal, int(self.shape.channel.extent)

@@ -43,10 +43,27 @@ def combined(fold: Computation, old: Any, new: Any) -> Any:
     return tirx.max(old, new) if fold.fold == "max" else tirx.min(old, new)
 
 
-def halve(fold: Computation, sums: Any, elements: int) -> None:
-    """Folds the first `elements`, a power of two, of the local buffer `sums` into its first."""
-    while elements > 1:
-        elements //= 2
-        with vector(elements) as lane:
-            other = sums[integer(elements) + lane]
+def folded(fold: Computation, sums: Any, vectors: int, lanes: int) -> Any:
+    """The fold of `vectors` times `lanes` partial results in the local buffer `sums`, as one scalar."""
+    for number in range(1, vectors):
+        with vector(lanes) as lane:
+            other = sums[integer(number * lanes) + lane]
             T.buffer_store(sums, combined(fold, sums[lane], other), [lane])
+    if lanes == 1:
+        return sums[integer(0)]
+    ramp = tirx.Ramp(integer(0), integer(1), lanes)
+    return _across(fold, tirx.BufferLoad(sums, [ramp]), stored_dtype(fold), lanes)
+
+
+def _across(fold: Computation, value: Any, dtype: str, lanes: int) -> Any:
+    """The fold of the lanes of one vector, by halves."""
+    if lanes == 1:
+        return value
+    whole = tirx.Var("h", f"{dtype}x{lanes}")
+    half = lanes // 2
+    low, high = (_part(whole, start, half) for start in (0, half))
+    return tirx.Let(whole, value, _across(fold, combined(fold, low, high), dtype, half))
+
+
+def _part(value: Any, start: int, lanes: int) -> Any:
+    return tirx.Shuffle([value], [tirx.const(start + lane, "int32") for lane in range(lanes)])

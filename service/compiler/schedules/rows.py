@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 from service.compiler.schedules.computation import Axis, Computation, Indices, Program, inlined, offset, shape_of
 from service.compiler.schedules.elementwise import merged, new_variable
 from service.compiler.schedules.expressions import Unsupported, integer, loads, rewrite, size
-from service.compiler.schedules.folding import as_result, as_stored, combined, halve, stored_dtype
+from service.compiler.schedules.folding import as_result, as_stored, combined, folded, stored_dtype
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.writer import (
     Writer,
@@ -255,8 +255,7 @@ class _Body:
             self._along(fold, value, inner, here, sums, (vectors, lanes))
 
         enter(0, at)
-        halve(fold, sums, vectors * lanes)
-        self._put(fold, integer(0), as_result(fold, sums[integer(0)]), at)
+        self._put(fold, integer(0), as_result(fold, folded(fold, sums, vectors, lanes)), at)
 
     def _along(
         self, fold: Computation, value: Any, inner: Axis, here: dict[Any, Any], sums: Any, form: tuple[int, int]

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from service.compiler.build import SCHEDULED
 from service.compiler.schedules.computation import Axis, Indices, Program, offset, shape_of
 from service.compiler.schedules.expressions import integer, rewrite
 from service.compiler.schedules.sharing import shared
@@ -64,7 +65,7 @@ def writing(
     shapes = dict(packed or {})
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_name(name)
-        T.func_attr({"tirx.noalias": True})
+        T.func_attr({"tirx.noalias": True, SCHEDULED: True})
         arguments = []
         for index, buffer in enumerate(program.parameters):
             shape = shapes.get(buffer, shape_of(buffer))
@@ -103,7 +104,9 @@ def count(shape: Sequence[Any]) -> Any:
 
 def local(elements: int, dtype: str) -> Any:
     """A small buffer on the stack."""
-    return T.alloc_buffer([tirx.const(elements, "int64")], dtype, scope="local")
+    # Else each use would ask the runtime for memory and give it back.
+    stack = {"disable_lower_builtin": True}
+    return T.alloc_buffer([tirx.const(elements, "int64")], dtype, scope="local", annotations=stack)
 
 
 def vector(lanes: int) -> Any:

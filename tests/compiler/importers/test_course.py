@@ -154,8 +154,11 @@ def test_the_kernels_of_tensor_expressions_are_named_after_their_functions(catal
 def test_variables_are_named_after_the_nodes_that_they_come_from(catalogue, tmp_path) -> None:
     run = compiled(catalogue, Mlp(), {"x": (3, 12)}, ModelFormat.FX, "relax", tmp_path)
     assert 'relu: R.Tensor((3, 8), dtype="float32") = R.nn.relu(' in run.snapshots[0]["text"]
-    sources = {origin["node"]: origin for origin in map(dict, run.snapshots[0].get("origins", []))}
-    assert {"dense", "relu", "out"} <= set(sources) or not sources
+    origins = {origin["node"]: origin for origin in run.snapshots[0]["origins"]}
+    assert {name: origin["operator"] for name, origin in origins.items()} == {
+        "dense": "Linear", "relu": "ReLU", "out": "Linear",
+    }  # fmt: skip
+    assert origins["relu"]["source"].startswith("forward:")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -72,6 +72,24 @@ def test_keyword_inputs_and_dict_outputs_keep_their_order(compiled: MakeRun, tmp
     assert outputs == ["a", "b"]
 
 
+class Named(nn.Module):
+    def forward(self, P: torch.Tensor, größe: torch.Tensor, both: dict[str, torch.Tensor]) -> torch.Tensor:  # noqa: N803
+        return P + größe + both["a"]
+
+
+def test_inputs_keep_the_names_that_the_user_gave_them(make_run: MakeRun, tmp_path: Path) -> None:
+    inputs = (torch.ones(2), torch.ones(2), {"a": torch.ones(2)})
+    signature = imported(make_run, save(Named(), inputs, tmp_path / "m.pt2")).signature
+    assert [spec.name for spec in signature.inputs] == ["P", "größe", "both_a"]
+
+
+def test_results_that_are_none_are_told(make_run: MakeRun, tmp_path: Path) -> None:
+    path = save(Calls(lambda x: {"a": x + 1, "b": None}), (torch.ones(2),), tmp_path / "m.pt2")
+    model = imported(make_run, path)
+    assert [spec.name for spec in model.signature.outputs] == ["a"]
+    assert any("always None" in note and note.endswith(": b.") for note in model.notes)
+
+
 def test_the_examples_of_the_archive_are_used(make_run: MakeRun, tmp_path: Path) -> None:
     path = save(Calls(lambda x: x + 1), (torch.tensor([4.0, 5.0]),), tmp_path / "m.pt2")
     np.testing.assert_array_equal(imported(make_run, path).example_inputs[0], [4, 5])
