@@ -130,6 +130,7 @@ def _facts(step: Step) -> JsonObject:
         "index": step.index,
         "stage": step.stage.value,
         "name": step.pass_name or ("import" if step.index == 0 else "build"),
+        "title": step.stage.value if step.pass_name is None else f"{step.stage.value}, {step.pass_name}",
         "changed": step.changed,
         "wall_ms": f"{step.wall_ms:.1f}",
         "rss": step.figures.peak_rss_bytes >> 20,

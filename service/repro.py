@@ -160,7 +160,9 @@ def _imported(path: Path) -> Iterator[Path]:
 
 def _requirements(compilation: Compilation) -> list[str]:
     toolchain = compilation.toolchain
-    known = [f"{name}=={toolchain[key]}" for key, name in _REQUIREMENTS.items() if key in toolchain]
+    known = [
+        f"{name}=={str(toolchain[key]).partition('+')[0]}" for key, name in _REQUIREMENTS.items() if key in toolchain
+    ]
     return [*known, "numpy>=2,<3"]
 
 

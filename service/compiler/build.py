@@ -11,6 +11,7 @@ import tvm
 from tvm import IRModule, relax, te, tirx
 from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 
+from service.compiler.context import extended
 from service.compiler.dataflow import is_primitive, relax_functions
 from service.compiler.operator_map import legalize
 from service.compiler.target import features, host_cpu, toolchain
@@ -31,7 +32,7 @@ def build_executable(mod: IRModule, target: Any) -> Any:
         mod = lower(mod, target)
         if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
             mod = _with_a_kernel(mod)
-        with tvm.transform.PassContext(config=pass_config(mod)):
+        with extended(pass_config(mod)):
             return relax.build(mod, target=target, relax_pipeline=None)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm
 
+from service.errors import JsonObject
 from service.nouns import PassContext
 
 
@@ -17,4 +18,16 @@ def pass_context(context: PassContext, instruments: Sequence[Any] = ()) -> Any:
         disabled_pass=list(context.disabled),
         config=dict(context.config),
         instruments=list(instruments),
+    )
+
+
+def extended(config: JsonObject) -> Any:
+    """The context that holds now with more settings."""
+    now = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=now.opt_level,
+        required_pass=list(now.required_pass),
+        disabled_pass=list(now.disabled_pass),
+        config={**dict(now.config.items()), **config},
+        instruments=list(now.instruments),
     )

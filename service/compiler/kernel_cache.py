@@ -8,7 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import IRModule, relax, tirx
 
-from service.compiler.build import lower
+from service.compiler.build import lower, pass_config
+from service.compiler.context import extended
 
 # What other passes are told of a function by its attributes, and its name.
 _NOT_OF_THE_KERNEL = ("global_symbol", "op_pattern")
@@ -36,7 +37,8 @@ class KernelCache:
                 if is_new:
                     new[symbol] = function.with_attr("global_symbol", symbol)
         if new:
-            library = tvm.tirx.build(IRModule(new), target=self._target)
+            with extended(pass_config(IRModule(new))):
+                library = tvm.tirx.build(IRModule(new), target=self._target)
             for symbol in new:
                 # A virtual machine looks for what its own library lacks among the global functions. Imported into
                 # each executable, the kernels would be made machine code anew for each.

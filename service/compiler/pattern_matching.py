@@ -16,7 +16,7 @@ from service.errors import JsonObject
 from service.patterns import Node, Pattern
 from service.patterns.operators import COMMUTATIVE
 
-# The most operands that are looked at, for one candidate and for a function: a chain has 2 ** n ways through n additions.
+# The most operands that are looked at, for one candidate and for a function: n additions have 2 ** n ways through them.
 MAX_ATTEMPTS = 2_000
 MAX_ATTEMPTS_OF_FUNCTION = 500_000
 
@@ -91,10 +91,15 @@ class Matcher:
         self.claimed: dict[Any, str] = {}
         self.left = MAX_ATTEMPTS_OF_FUNCTION
         self.variables = _variables(function)
+        self._positions = {var: index for index, var in enumerate(self.variables)}
         self.readers: dict[Any, list[Any]] = {}
         for var in self.variables:
             for operand in dict.fromkeys(_read_by(self._values.get(var))):
                 self.readers.setdefault(operand, []).append(var)
+
+    def in_order(self, variables: list[Any]) -> list[Any]:
+        """The variables, each once, in the order of their bindings."""
+        return sorted(dict.fromkeys(variables), key=self._positions.__getitem__)
 
     def call(self, var: Any) -> Any:
         """The call of an operator that `var` is bound to; None if it is bound to something else."""

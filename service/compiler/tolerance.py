@@ -87,6 +87,18 @@ def compare(
     return report | _figures(actual[finite], theirs[finite], other[finite], tolerance, digits)
 
 
+def zeros_of_other_sign(actual: Array, expected: Array, wide: Array | None) -> int:
+    """How many zeros have another sign than in eager, where eager with float64 has the same as eager.
+
+    They compare equal, so they are no error; a division by them tells them apart.
+    """
+    if not _is_float(expected) or actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return 0
+    other = expected if wide is None or wide.shape != expected.shape or not _is_float(wide) else wide
+    zero = (actual == 0) & (expected == 0) & (np.signbit(expected) == np.signbit(other))
+    return int((zero & (np.signbit(actual) != np.signbit(expected))).sum())
+
+
 def settled(actual: Array, expected: Array, opinions: Sequence[Array], depth: int = 100) -> tuple[Array, int]:
     """`expected` with the element of another opinion of PyTorch's where the two differ and `actual` is of that one.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from service.compiler.importers import ImportedModel, Reference
-from service.compiler.tolerance import compare, settled, tolerance_of
+from service.compiler.tolerance import compare, settled, tolerance_of, zeros_of_other_sign
 from service.errors import ExecutionFailed, JsonObject, Problem, ServerProblem, VerificationFailed
 from service.nouns import TensorSpec
 from service.runtime.session import Array, Session
@@ -173,7 +173,9 @@ def verify(session: Session, cases: Cases, outputs: tuple[TensorSpec, ...], spec
     for case in cases.cases:
         worst = special if case.special else plain
         for spec, report in zip(outputs, _reports(session, case, cases.depth, outputs), strict=True):
-            undefined = report.pop("undefined", 0)
+            undefined, signs = report.pop("undefined", 0), report.pop("zero_signs", 0)
+            if signs:
+                notes.append(_other_sign(signs, spec.name, case.name))
             if undefined:
                 notes.append(_undefined(undefined, spec.name, case.name))
             entry = {"name": spec.name, **report, "case": case.name}
@@ -193,6 +195,10 @@ def verify(session: Session, cases: Cases, outputs: tuple[TensorSpec, ...], spec
     if failed or (differing and special_values != "report"):
         raise _failure(failed or differing, special=not failed, outputs=_public(plain), differing=differing)
     return result
+
+
+def _other_sign(count: int, output: str, case: str) -> str:
+    return f"{count} zeros of {output!r} have another sign than PyTorch's on the inputs {case!r}; they compare equal."
 
 
 def _undefined(count: int, output: str, case: str) -> str:
@@ -233,6 +239,9 @@ def _reports(session: Session, case: Case, depth: int, outputs: tuple[TensorSpec
     scale = _largest_input(case.inputs)
     triples = list(zip(actual, case.expected, wide, strict=True))
     reports = [compare(*each, depth=depth, input_scale=scale) for each in triples]
+    if case.name == "zero":
+        for report, each in zip(reports, triples, strict=True):
+            report["zero_signs"] = zeros_of_other_sign(*each)
     if all(report["passed"] for report in reports):
         return reports
     opinions = [opinion for opinion in case.opinions() if len(opinion) == len(actual)]

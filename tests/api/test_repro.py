@@ -22,6 +22,7 @@ def rerun(answer: httpx.Response, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-I", str(folder / "rerun.py")],
         cwd=folder,
+        check=False,
         env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -38,7 +39,7 @@ def test_a_success_is_run_again_and_verified_alike(server, model_file, tmp_path)
     assert output.strip().endswith("AS RECORDED.")
     for step in compilation["steps"][1:]:
         assert step["pass"] in output
-    assert "note:" not in output  # the same toolchain
+    assert "note: t" not in output  # the same torch and tvm
     assert {path.name for path in tmp_path.glob("ir/*")} >= {"000-import.py", "001-fusion.py", "006-llvm.ll"}
     shown = server.http.get("/ir/fusion", params={"id": compilation["id"]}).text
     assert (tmp_path / "ir/001-fusion.py").read_text() == shown
@@ -86,7 +87,9 @@ def test_an_end_that_is_not_the_recorded_one_is_said(server, model_file, tmp_pat
         archive.extractall(tmp_path)
     request = json.loads((tmp_path / "request.json").read_text())
     (tmp_path / "request.json").write_text(json.dumps(request | {"target": {"cpu": "native", "threads": 0}}))
-    done = subprocess.run([sys.executable, "-I", str(tmp_path / "rerun.py")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "rerun.py")], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert "OTHERWISE: recorded is /problems/build-failed" in done.stdout
 

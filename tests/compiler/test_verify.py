@@ -214,6 +214,16 @@ def test_what_pytorch_answers_in_two_ways_may_be_either_and_is_noted() -> None:
         verify(Library(lambda x: [np.where(np.isnan(x), 7, x)]), cases, SPECS)
 
 
+def test_zeros_of_another_sign_are_told_and_no_error() -> None:
+    cases = make_cases(model(lambda x: [x], np.arange(8, dtype="float32")))
+    specs = (TensorSpec("output_0", (8,), "float32"),)
+    report = verify(Library(lambda x: [np.abs(x) * np.sign(x)]), cases, specs)
+    assert report["passed"]
+    assert [note for note in report["notes"] if "another sign" in note] == [
+        "1 zeros of 'output_0' have another sign than PyTorch's on the inputs 'zero'; they compare equal."
+    ]
+
+
 def test_of_equal_elements_any_may_be_named() -> None:
     def last(x: np.ndarray) -> list[np.ndarray]:
         return [len(x) - 1 - np.argsort(x[::-1] * 0, kind="stable")]

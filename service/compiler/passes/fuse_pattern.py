@@ -180,7 +180,7 @@ class _Grouper(relax.PyExprMutator):  # type: ignore[misc]
     def _make(self, matcher: Matcher, match: Match, function: str, result: _Result) -> Miss | None:
         """Makes the sub-function of a match; why not, when it cannot be made."""
         pattern = match.pattern
-        members = [var for var in matcher.variables if _is_inside(var, match)]
+        members = matcher.in_order([match.nodes[node.name] for node in pattern.operators()])
         operands = _operands(matcher, members)
         body = _sub_function(matcher, members, operands)
         if body is None:
@@ -212,10 +212,6 @@ class _Grouper(relax.PyExprMutator):  # type: ignore[misc]
             gvar, operands = self.calls[op]
             return relax.Call(gvar, [self.visit_expr(operand) for operand in operands])
         return super().visit_expr_post_order(op)
-
-
-def _is_inside(var: Any, match: Match) -> bool:
-    return any(var.same_as(match.nodes[node.name]) for node in match.pattern.operators())
 
 
 def _operands(matcher: Matcher, members: list[Any]) -> list[Any]:
@@ -261,12 +257,11 @@ def _renamed_call(call: Any, renamed: Any) -> Any:
 def _nearest(misses: list[Miss], least: int) -> list[Miss]:
     """Those of which at least so many operators matched, the nearest first; each place once."""
     kept: list[Miss] = []
+    nearness: dict[Any, int] = {}
     for miss in sorted(misses, key=Miss.nearness, reverse=True):
-        covered = any(_has(other, miss.root) and other.nearness() > miss.nearness() for other in kept)
-        if miss.nearness() >= least and not covered:
+        near = miss.nearness()
+        if near >= least and nearness.get(miss.root, 0) <= near:
             kept.append(miss)
+            for expr in miss.nodes.values():
+                nearness.setdefault(expr, near)
     return kept
-
-
-def _has(miss: Miss, var: Any) -> bool:
-    return any(var.same_as(expr) for expr in miss.nodes.values())

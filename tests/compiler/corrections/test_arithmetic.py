@@ -83,6 +83,20 @@ PROGRAMS = {
     ),
     "powers": (lambda x, y: (x**y, x**0.5, x**3, x**-1.0, 2.0**y), lambda: pairs(SPECIAL)),
     "integer powers": (lambda x, y: (x**5, y**3, x**63), lambda: pairs(WHOLE)),
+    **{
+        f"powers of {dtype} by tensors": (
+            lambda x, y: (x**y, 3**y, x ** y.abs()),
+            lambda dtype=dtype: tuple(x.to(dtype) for x in pairs(torch.tensor([0, 1, -1, 2, -3, 7, 63, 64, 101]))),
+        )
+        for dtype in (torch.int16, torch.int32, torch.int64)
+    },
+    **{
+        f"roots and inverses in {dtype}": (
+            lambda x: (x**0.5, x**-0.5, x**-1, x**-2, x**3, x**2.5),
+            lambda dtype=dtype: (SPECIAL[:-2].to(dtype),),
+        )
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    },
     "angles and signs": (
         lambda x, y: (torch.atan2(x, y), torch.hypot(x, y), torch.copysign(x, y), torch.logaddexp(x, y)),
         lambda: pairs(SPECIAL),

@@ -23,7 +23,17 @@ def running(x):
     return (x.cumsum(0), x.cumsum(-1), x.cumprod(0), *x.cummax(0), *x.cummin(-1))
 
 
+def medians(x):
+    return (x.median(), x.nanmedian(), *x.median(1), *x.nanmedian(-1, keepdim=True), *x.kthvalue(2, 1), x.quantile(0.3))
+
+
 PROGRAMS = {
+    "medians": (medians, lambda: (R(4, 7),)),
+    "medians of special values": (lambda x: (x.median(1)[0], x.nanmedian(1)[0], x.kthvalue(2)[0]), lambda: (SPECIAL,)),
+    "medians of integers": (
+        lambda x: (x.median(), x.median(0)[0], x.kthvalue(3)[0]),
+        lambda: (torch.arange(12).reshape(3, 4),),
+    ),
     **{
         f"{kind} of {name}": (function, lambda make=make: (make(),))
         for kind, function in (("running", running), ("sorted", sorted_stably))

@@ -158,3 +158,104 @@ def test_average_and_maximum_pools_of_any_window_are_eager_s(rank, kernel, strid
 
     x = torch.randn(1, 2, *[size] * rank, generator=torch.Generator().manual_seed(size))
     assert try_program(forward, (x,)).kind == "equal"
+
+
+@profile(4)
+@given(
+    mode=st.sampled_from(["nearest", "nearest-exact", "bilinear", "bicubic", "area"]),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    align=st.booleans(),
+    antialias=st.booleans(),
+    special=st.booleans(),
+)
+def test_images_are_resized_as_eager_does_in_every_mode(mode, size, align, antialias, special) -> None:
+    smooth = mode in ("bilinear", "bicubic")
+    options = {"align_corners": align, "antialias": antialias and not align} if smooth else {}
+    x = torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(size[0]))
+    if special and mode != "bicubic":
+        x[0, 0, 2, 3] = float("inf")
+    assert (
+        try_program(lambda x: torch.nn.functional.interpolate(x, size=size, mode=mode, **options), (x,)).kind == "equal"
+    )
+
+
+@profile(5)
+@given(
+    data=st.data(),
+    reduce=st.sampled_from(["sum", "prod", "amax", "amin"]),
+    dtype=st.sampled_from([torch.float32, torch.int64]),
+)
+def test_scatters_and_gathers_of_any_index_are_eager_s(data, reduce, dtype) -> None:
+    axis = data.draw(st.sampled_from([0, 1, -1]))
+    rows = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
+    index = torch.tensor(rows).reshape(2, 3) if axis == 0 else torch.tensor(rows).reshape(3, 2)
+    x, source = tensor(data.draw, (3, 3), dtype), tensor(data.draw, (3, 3), dtype)
+
+    def forward(x, index, source):
+        written = x.scatter(axis, index, source), x.scatter_reduce(axis, index, source, reduce)
+        return (
+            *written,
+            x.scatter_add(axis, index, source),
+            x.gather(axis, index),
+            torch.take_along_dim(x, index, axis),
+        )
+
+    assert try_program(forward, (x, index, source)).kind == "equal"
+
+
+@profile(4)
+@given(
+    kind=st.sampled_from([torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN]),
+    layers=st.integers(1, 3),
+    bias=st.booleans(),
+    first=st.booleans(),
+    both=st.booleans(),
+    projected=st.booleans(),
+)
+def test_recurrent_layers_of_any_options_are_eager_s(kind, layers, bias, first, both, projected) -> None:
+    options = {"proj_size": 2} if projected and kind is torch.nn.LSTM else {}
+    torch.manual_seed(layers)
+    module = kind(3, 4, layers, bias=bias, batch_first=first, bidirectional=both, **options)
+    assert try_program(module, (torch.randn(4, 2, 3),)).kind == "equal"
+
+
+@profile(4)
+@given(
+    causal=st.booleans(),
+    mask=st.sampled_from([None, "bool", "float", "infinite"]),
+    scale=st.sampled_from([None, 0.3]),
+    grouped=st.booleans(),
+    lengths=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+)
+def test_attention_of_any_mask_is_eager_s(causal, mask, scale, grouped, lengths) -> None:
+    torch.manual_seed(lengths[0])
+    q, k = torch.randn(2, 4, lengths[0], 4), torch.randn(2, 2 if grouped else 4, lengths[1], 4)
+    keep = torch.rand(lengths) > 0.4
+    masks = {
+        "bool": keep,
+        "float": torch.randn(lengths),
+        "infinite": torch.where(keep, 0.0, -float("inf")),
+    }
+    given_mask = None if causal else masks.get(mask)
+    options = {"is_causal": causal, "scale": scale, "enable_gqa": grouped}
+
+    def forward(q, k):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=given_mask, **options)
+
+    assert try_program(forward, (q, k)).kind == "equal"
+
+
+@profile(4)
+@given(st.data())
+def test_reductions_of_nothing_are_eager_s(data) -> None:
+    dtype = data.draw(st.sampled_from(DTYPES))
+    name = data.draw(st.sampled_from([name for name in REDUCTIONS if name not in ("cumsum", "cumprod")]))
+    dim, keep = data.draw(st.sampled_from([0, 1, None])), data.draw(st.booleans())
+    options = {} if dim is None else {"dim": dim, "keepdim": keep}
+    x = torch.zeros(3, 0).to(dtype)
+    operator = getattr(torch, name)
+    try:
+        operator(x, **options)
+    except (RuntimeError, TypeError, IndexError):
+        return
+    assert try_program(lambda v: operator(v, **options), (x,)).kind == "equal"

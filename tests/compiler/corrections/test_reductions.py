@@ -52,7 +52,13 @@ def statistics(x):
     return (x.mean(), x.mean(1), x.mean((0, 2), True), *spread)
 
 
+def of_nothing(x):
+    truths = ((x > 0).any(0), (x > 0).all(0), (x > 0).sum(0), x.long().prod(0), x.logsumexp(0), x.norm(dim=0))
+    return (x.sum(0), x.mean(0), x.mean(), x.prod(0, True), x.var(0), x.std(), *truths, x.t() @ x, x.nansum(0))
+
+
 PROGRAMS = {
+    "nothing": (of_nothing, lambda: (torch.zeros(0, 4),)),
     "extremes of special values": (extremes, lambda: (SPECIAL,)),
     "sums of special values": (lambda x: sums(x) + statistics(x), lambda: (SPECIAL,)),
     "statistics far from zero": (statistics, lambda: (NUMBERS + 1000,)),

@@ -19,7 +19,29 @@ def resized(mode, **options):
     return lambda x: (sized(x), scaled(x), F.interpolate(x, scale_factor=2, mode=mode, **options))
 
 
+def infinite(*shape):
+    x = R(*shape)
+    x.view(-1)[x.numel() // 2] = float("inf")
+    return x
+
+
 PROGRAMS = {
+    "infinite pixels": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2, mode="bilinear"),
+            F.interpolate(x, size=(3, 7), mode="bilinear", align_corners=True),
+            F.interpolate(x, size=(3, 4), mode="bicubic", antialias=True),
+            F.interpolate(x, scale_factor=0.6, mode="bilinear", antialias=True),
+        ),
+        lambda: (infinite(1, 2, 7, 8),),
+    ),
+    "operators of a trace": (
+        lambda x: (
+            torch.ops.aten.upsample_nearest2d.default(x, [6, 5]),
+            torch.ops.aten._upsample_nearest_exact2d.default(x, [6, 5], 1.5, None),
+        ),
+        lambda: (R(1, 2, 4, 7),),
+    ),
     **{f"1d {mode}": (resized(mode), lambda: (R(2, 3, 8),)) for mode in ("nearest", "linear", "nearest-exact")},
     **{
         f"2d {mode}": (resized(mode), lambda: (R(1, 2, 7, 8),))
