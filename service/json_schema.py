@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -134,5 +135,8 @@ def _article(kind: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    # Not `repr`: of a large value it would take long, and then be cut.
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = _SHOWN
+    text = short.repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -11,6 +11,8 @@ from typing import Any
 from service.errors import JsonObject
 from service.nouns import PassSpec
 
+# In the work folder: the part of a model that an attempt tries, as a .pt2.
+REDUCED_FILE = "reduced.pt2"
 MAX_MESSAGE = 1000
 MAX_NAME = 200
 
@@ -82,14 +84,12 @@ class Finding:
     @classmethod
     def from_json(cls, value: JsonObject) -> Finding:
         """Reads what a worker sent, which is treated as hostile. Raises KeyError, TypeError, ValueError."""
-        members: JsonObject = {
-            name: _text(value[name], MAX_NAME)
-            for name in ("inner_pass", "function", "problem", "signal", "node", "binding")
-        }
-        times = {name: None if value[name] is None else float(value[name]) for name in ("before_ms", "after_ms")}
-        message = _text(value["message"], MAX_MESSAGE) or ""
-        name = _text(value["pass"], MAX_NAME)
-        return cls(SymptomKind(value["kind"]), int(value["step"]), name, message, **members, **times)
+        texts = ("inner_pass", "function", "problem", "signal", "node", "binding")
+        members: JsonObject = {name: _text(value[name], MAX_NAME) for name in texts}
+        for name in ("before_ms", "after_ms"):
+            members[name] = None if value[name] is None else float(value[name])
+        message, pass_name = _text(value["message"], MAX_MESSAGE) or "", _text(value["pass"], MAX_NAME)
+        return cls(SymptomKind(value["kind"]), int(value["step"]), pass_name, message, **members)
 
     def is_like(self, other: Finding) -> bool:
         """Whether both are the same fault: at the same pass, in the same way, by the same words but for names."""

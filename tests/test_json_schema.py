@@ -78,4 +78,4 @@ def test_a_huge_array_is_refused_by_its_size_without_looking_at_its_parts(parts)
     start = time.perf_counter()
     assert find_flaw({"name": "a", "parts": parts}, SCHEMA).reason == "must have at most 2 entries"
     assert find_flaw({"name": "a", "parts": [{"op": parts}]}, SCHEMA).path == "parts[0].op"
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 3

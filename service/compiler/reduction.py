@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,8 +265,9 @@ def _gives_tensors(node: torch.fx.Node) -> bool:
 
 def _printed(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> str:
     """A script that makes the module and exports it."""
-    body = module.graph.python_code("self").src.strip("\n").replace("; ", "\n    ")
-    forward = [line for line in body.splitlines() if not line.rstrip().endswith("= None")]
+    # Without what frees values early.
+    source = re.sub(r";\s+(?:\w+ = )+None", "", module.graph.python_code("self").src)
+    forward = source.strip("\n").splitlines()
     buffers = [f"        self.register_buffer({name!r}, {_tensor(each)})" for name, each in module.named_buffers()]
     values = "".join(f"    {_tensor(value)},\n" for value in inputs)
     lines = [

@@ -17,6 +17,7 @@ from service.compiler.target import toolchain
 from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem, problem_from_json
 from service.nouns import CompileJob, ModelFormat
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
+from service.worker.bisecting import bisect
 
 torch.set_num_threads(1)
 # Raised by torch's own code for each model; the operator who reads the log can do nothing about it.
@@ -38,7 +39,7 @@ def announcement() -> JsonObject:
 
 
 def work(peer: socket.socket) -> None:
-    """Receives jobs, to compile or (``"op": "inspect"``) to look at, and sends their events.
+    """Receives jobs, to compile, to look at (``"op": "inspect"``) or to bisect, and sends their events.
 
     After the first it returns, unless a job says that others may follow.
     """
@@ -48,6 +49,8 @@ def work(peer: socket.socket) -> None:
         try:
             if frame.body.get("op") == "inspect":
                 send_frame(peer, Frame({"event": "inspected", "report": inspect_model(job)}))
+            elif frame.body.get("op") == "bisect":
+                bisect(frame.body, job, lambda body, blobs: send_frame(peer, Frame(body, blobs)))
             else:
                 compiler.compile(job)
         except (BrokenPipeError, ConnectionResetError):

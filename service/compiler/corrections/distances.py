@@ -17,6 +17,11 @@ def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float, compute_mode: int |
     return torch.linalg.vector_norm(difference, p, dim=-1)
 
 
+def _distances_of_pairs(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1)
+    return torch.linalg.vector_norm(x[first] - x[second], p, dim=-1)
+
+
 def _trilinear(
     i1: torch.Tensor,
     i2: torch.Tensor,
@@ -38,5 +43,6 @@ def _trilinear(
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten._cdist_forward.default": _distances,
+    "aten._pdist_forward.default": _distances_of_pairs,
     "aten._trilinear.default": _trilinear,
 }

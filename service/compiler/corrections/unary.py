@@ -6,6 +6,7 @@ rounding to decimals divides by inexact powers, and isnan, isinf and isfinite ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +159,35 @@ def _signbit_of(t: Translation, a: Arguments) -> Any:
     return pointwise(t, _signbit, t.tensor(a.self, widened(source)), name="signbit")
 
 
+# As ATen's calc_erfinv: rational approximations within and beyond 0.7, made exact by two steps of Newton's.
+_WITHIN = (
+    (0.886226899, -1.645349621, 0.914624893, -0.140543331),
+    (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801),
+)
+_BEYOND = ((-1.970840454, -1.624906493, 3.429567803, 1.641345311), (1.0, 3.543889200, 1.637067800))
+
+
+def _polynomial(coefficients: tuple[float, ...], z: Any) -> Any:
+    total: Any = tirx.const(coefficients[-1], dtype_of(z))
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * z + tirx.const(coefficient, dtype_of(z))
+    return total
+
+
+def _erfinv(y: Any) -> Any:
+    dtype = dtype_of(y)
+    one, two = tirx.const(1, dtype), tirx.const(2, dtype)
+    size = tirx.abs(y)
+    near = y * _polynomial(_WITHIN[0], y * y) / _polynomial(_WITHIN[1], y * y)
+    z = tirx.sqrt(tirx.log((one - size) / two) * tirx.const(-1, dtype))
+    far = extern("copysign", _polynomial(_BEYOND[0], z), y) / _polynomial(_BEYOND[1], z)
+    x = tirx.Select(size <= tirx.const(0.7, dtype), near, far)
+    for _ in range(2):
+        slope = tirx.const(2 / math.sqrt(math.pi), dtype) * tirx.exp(x * x * tirx.const(-1, dtype))
+        x = x - (extern("erf", x) - y) / slope
+    return tirx.Select(size >= one, tirx.Select(size > one, tirx.const(math.nan, dtype), y / (one - size)), x)
+
+
 _EXTERN = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan", "erf", "erfc", "expm1", "log1p",
     "log2", "log10", "exp2", "lgamma",
@@ -172,6 +202,7 @@ CONVERTERS: dict[str, Converter] = {
     "aten.cos.default": _to_float(relax.op.cos),
     "aten.tanh.default": _to_float(relax.op.tanh),
     "aten.sigmoid.default": _to_float(relax.op.sigmoid),
+    "aten.erfinv.default": _scalar("erfinv", _erfinv),
     "aten.rsqrt.default": _scalar("rsqrt", _rsqrt),
     "aten.reciprocal.default": _reciprocal,
     "aten.floor.default": _integers_stay(_plain(relax.op.floor)),

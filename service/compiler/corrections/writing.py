@@ -132,10 +132,6 @@ def _cropped(t: Translation, expr: Any, value: Any, index: Any) -> Any:
 
 
 def _scatter_reduce(t: Translation, a: Arguments) -> Any:
-    if a.reduce == "mean" or not a.include_self:
-        raise ImportFailed(
-            f"scatter_reduce with reduce={a.reduce!r}, include_self={a.include_self} cannot be compiled.", step=0
-        )
     return _scatter(t, a, a.reduce, a.src)
 
 
@@ -303,7 +299,34 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> t
     return written
 
 
+def _identity(reduce: str, dtype: torch.dtype) -> Any:
+    """What a reduction starts from where the old element does not count."""
+    if reduce in ("sum", "mean", "prod"):
+        return 1 if reduce == "prod" else 0
+    if dtype.is_floating_point:
+        return -float("inf") if reduce == "amax" else float("inf")
+    limits = torch.iinfo(dtype)
+    return limits.min if reduce == "amax" else limits.max
+
+
+def _scatter_reduce_of_new(
+    x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Means, and reductions that leave out the old elements, by those that do not."""
+    if x.ndim == 0 or x.dtype is torch.bool or (include_self and reduce != "mean"):
+        return NotImplemented
+    count = torch.zeros_like(x, dtype=torch.int64).scatter_add(dim, index, torch.ones_like(index))
+    if not include_self:
+        x = torch.where(count > 0, torch.full_like(x, _identity(reduce, x.dtype)), x)
+    total = x.scatter_reduce(dim, index, src, "sum" if reduce == "mean" else reduce)
+    if reduce != "mean":
+        return total
+    number = (count + int(include_self)).clamp(min=1)
+    return torch.div(total, number.to(x.dtype), rounding_mode=None if x.dtype.is_floating_point else "floor")
+
+
 DECOMPOSITIONS = {
+    "aten.scatter_reduce.two": _scatter_reduce_of_new,
     "aten.index_fill.int_Scalar": _index_fill,
     "aten.index_fill.int_Tensor": _index_fill,
 }

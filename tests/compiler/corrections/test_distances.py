@@ -14,6 +14,7 @@ nan, inf = float("nan"), float("inf")
 R = torch.randn
 
 PROGRAMS = {
+    "of all pairs": (lambda x: (torch.pdist(x), torch.pdist(x, 1.0)), lambda: (R(4, 3),)),
     "distances": (
         lambda a, b: (torch.cdist(a, b), F.cosine_similarity(a, b[:3]), F.pairwise_distance(a, b[:3])),
         lambda: (R(3, 4), R(5, 4)),

@@ -23,6 +23,10 @@ def every(names):
 
 
 PROGRAMS = {
+    "the inverse error function": (
+        lambda x: (torch.erfinv(x), torch.erfinv(x.double()), torch.erfinv(x.bfloat16())),
+        lambda: (torch.tensor([-1.0, 1.0, 0.0, -0.0, 0.3, -0.69, 0.71, 0.999, -0.9999, 1.5, nan]),),
+    ),
     "special values": (every(f"{TO_FLOAT} {SAME} {TESTS} frac lgamma"), lambda: (SPECIAL,)),
     "float64": (every(f"{TO_FLOAT} {SAME} {TESTS}"), lambda: (SPECIAL.double(),)),
     "float16": (every(f"{TO_FLOAT} {SAME} {TESTS}"), lambda: (SPECIAL.half(),)),

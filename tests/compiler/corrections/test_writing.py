@@ -16,6 +16,16 @@ R = torch.randn
 TABLE = R(6, 5, generator=torch.Generator().manual_seed(2))
 
 PROGRAMS = {
+    **{
+        f"{reduce} of {'all' if old else 'new'} elements": (
+            lambda x, index, new, reduce=reduce, old=old: (
+                x.scatter_reduce(0, index, new, reduce, include_self=old),
+                (x * 10).long().scatter_reduce(0, index, (new * 10).long(), reduce, include_self=old),
+            ),
+            lambda: (R(6), torch.tensor([0, 2, 2]), R(3)),
+        )
+        for reduce, old in (("mean", True), ("mean", False), ("sum", False), ("prod", False), ("amax", False))
+    },
     "scatter": (
         lambda x, i, s: (
             x.scatter(1, i, s),
