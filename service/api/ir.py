@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
+from service.api.ir_schemas import DifferenceView, SnapshotView
 from service.api.problems import check_parameters
-from service.api.schemas import DifferenceView, SnapshotView
 from service.api.state import ServicesDep
 from service.compilations import Compilations
 from service.errors import NotAcceptable, StageNotReached, UnknownFunction, UnknownStage, UnknownStep, nearest

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from service.api.ir_schemas import ProfileView
 from service.api.problems import check_parameters
-from service.api.schemas import ProfileView
 from service.api.state import ServicesDep
 
 router = APIRouter(tags=["ir"])

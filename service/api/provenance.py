@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from service.api.ir import find_step, stage_of
+from service.api.ir_schemas import ProvenanceView
 from service.api.problems import check_parameters
-from service.api.schemas import ProvenanceView
 from service.api.state import ServicesDep
 from service.counterparts import Question, Shown, counterparts
 from service.errors import InvalidField, StageNotReached

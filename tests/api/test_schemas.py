@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from service.api.app import create_app
+from service.api.ir_schemas import SnapshotView
 from service.api.schemas import (
     CompilationsView,
     CompilationView,
@@ -13,7 +14,6 @@ from service.api.schemas import (
     PassesView,
     ProblemView,
     RecipesView,
-    SnapshotView,
 )
 from service.settings import Settings
 from tests.conftest import ROOT

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import tvm
 from tvm import IRModule, relax, tirx
 from tvm.ir import GenericConst, Op
@@ -13,11 +15,12 @@ from tvm.ir import GenericConst, Op
 from service.catalogue import option
 from service.compiler.dataflow import relax_functions
 from service.compiler.report import Report
-from service.compiler.schedules import KERNEL_CLASSES
-from service.compiler.schedules.computation import Program, read
+from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
+from service.compiler.schedules.computation import Program, read, shape_of
 from service.compiler.schedules.expressions import Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.vector_unit import vector_unit
+from service.compiler.schedules.writer import count
 from service.errors import JsonObject
 from service.nouns import Stage
 
@@ -136,22 +139,48 @@ def _situation(program: Program, calls: list[list[Any]], parallel: bool) -> Situ
 
 def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, kernels: dict[Any, Kernel]) -> JsonObject:
     name = str(gvar.name_hint)
-    entry: JsonObject = {"function": name, "kernel": None, "parameters": {}, "reason": None, "flops": 0, "bytes": 0}
-    try:
-        program = read(function)
-    except Unsupported as reason:
-        return {**entry, "reason": str(reason)}
-    situation = _situation(program, calls, parallel)
+    entry: JsonObject = {"function": name, "kernel": None, "parameters": {}, "reason": None, "flops": 0}
+    entry["bytes"] = _bytes(function)
     reasons = []
-    for label, schedule in KERNEL_CLASSES.items():
+    for label, make in _candidates(name, function, calls, parallel):
         try:
-            kernel = schedule(name, program, situation)
+            kernel = make()
         except Unsupported as reason:
             reasons.append(f"{label}: {reason}")
             continue
         kernels[gvar] = kernel
         return {**entry, "kernel": kernel.name, "parameters": kernel.parameters, "flops": kernel.flops}
     return {**entry, "reason": "; ".join(reasons)}
+
+
+def _candidates(
+    name: str, function: Any, calls: list[list[Any]], parallel: bool
+) -> list[tuple[str, Callable[[], Kernel]]]:
+    """What makes a kernel of each class, by the name of the class, in the order in which they are tried."""
+    try:
+        program = read(function)
+    except Unsupported as reason:
+        own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
+        return [(f"{reason}; {loops.NAME}", lambda: loops.schedule(name, function, own))]
+    situation = _situation(program, calls, parallel)
+
+    def maker(schedule: KernelClass) -> Callable[[], Kernel]:
+        return lambda: schedule(name, program, situation)
+
+    return [(label, maker(schedule)) for label, schedule in KERNEL_CLASSES.items()]
+
+
+def _bytes(function: Any) -> int:
+    """The size of all parameters; 0 where one is not known."""
+    total = 0
+    for parameter in function.params:
+        if not isinstance(parameter.ty, tirx.BufferType):
+            return 0
+        elements = count(shape_of(parameter))
+        if not isinstance(elements, int):
+            return 0
+        total += elements * np.dtype(str(parameter.ty.dtype)).itemsize
+    return total
 
 
 def _notes(entries: list[JsonObject]) -> list[str]:

@@ -9,7 +9,7 @@ from service.compiler.schedules.computation import Program
 from service.compiler.schedules.kernel import Kernel, Situation
 
 # Raises Unsupported where the function is not of its class.
-Schedule = Callable[[str, Program, Situation], Kernel]
+KernelClass = Callable[[str, Program, Situation], Kernel]
 
 _MODULES = (dense, convolution, depthwise, batched_matmul, elementwise, rows, columns)
-KERNEL_CLASSES: dict[str, Schedule] = {module.NAME: module.schedule for module in _MODULES}
+KERNEL_CLASSES: dict[str, KernelClass] = {module.NAME: module.schedule for module in _MODULES}

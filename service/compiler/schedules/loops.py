@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
+from tvm.ir.prim import expr as prim
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import AttrStmt, BufferStore, For, SeqStmt
@@ -174,10 +175,9 @@ class _Body:
 def _term(store: Any) -> Any:
     """What is added in ``s[j] = s[j] + term``, where the term reads nothing of the buffer of s; None elsewhere."""
     value = store.value
-    operands = [getattr(value, "a", None), getattr(value, "b", None)]
-    if type(value).__name__ != "Add" or None in [id(each) if each is not None else None for each in operands]:
+    if not isinstance(value, prim.Add):
         return None
-    old, term = operands
+    old, term = value.a, value.b
     found = loads(old)
     same = len(found) == 1 and found[0].same_as(old) and old.source.same_as(store.buffer)
     if not same or any(each.source.same_as(store.buffer) for each in loads(term)):

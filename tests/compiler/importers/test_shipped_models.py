@@ -18,7 +18,7 @@ from service.errors import ImportFailed, UnsupportedFormat
 from service.formats import recognise
 from service.nouns import ModelFormat, TensorSpec
 from service.runtime.session import Session
-from tests.compiler.conftest import MakeRun
+from tests.compiler.conftest import DATA, MakeRun
 from tests.compiler.importers.shipped import shipped
 from tests.compiler.readers.test_pt2 import job_of
 
@@ -169,6 +169,79 @@ def test_the_nets_of_mtcnn_give_eagers_answers(name: str, form: str, tmp_path: P
         torch.testing.assert_close(given, expected)
 
 
+def written(net: nn.Module, x: torch.Tensor, form: str, file: Path) -> Path:
+    """The net in that format, over any batch where the format says it."""
+    if form == "fx":
+        torch.save(torch.fx.symbolic_trace(net), file)
+    elif form == "torchscript":
+        torch.jit.save(torch.jit.script(net), file)
+    else:
+        batch = torch.export.Dim("batch", min=1)
+        with file.open("wb") as out:
+            torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: batch},)), out)
+    return file
+
+
+FORMS = ["exported_program", "torchscript", "fx"]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("pnet", form) for form in FORMS] + [("rnet", "fx"), ("onet", "torchscript")]
+)
+def test_the_nets_of_mtcnn_are_compiled_and_verified(name: str, form: str, make_run: MakeRun, tmp_path: Path) -> None:
+    path = shipped("facenet-pytorch", "2.6.0", f"facenet_pytorch/data/{name}.pt")
+    make, size = NETS[name]
+    net = make()
+    net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    x = torch.randn(2, 3, size, size)
+    file = written(net.eval(), x, form, tmp_path / "net")
+    inputs = (TensorSpec("x", ("batch", 3, size, size), "float32"),)
+    run = make_run(str(file), format=ModelFormat(form), inputs=inputs)
+    compile_model(run.job, run.emit)
+    larger = torch.randn(5, 3, size, size)
+    for answer, expected in zip(Session(run.job.library_path).run([larger.numpy()]), net(larger), strict=True):
+        np.testing.assert_allclose(answer, expected.detach().numpy(), rtol=1e-3, atol=1e-3)
+
+
+class Lecture(nn.Module):
+    """The MLP of the lecture, which has Fashion-MNIST's images as rows."""
+
+    def __init__(self, widths: tuple[int, ...] = (784, 128, 10)) -> None:
+        super().__init__()
+        self.dense0, self.dense1 = nn.Linear(*widths[:2]), nn.Linear(*widths[1:])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dense1(torch.relu(self.dense0(x)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["lecture", "digits"])
+def test_the_mlps_give_eagers_predictions_in_every_format(
+    name: str, form: str, make_run: MakeRun, tmp_path: Path, lecture_mlp: Any
+) -> None:
+    torch.manual_seed(0)
+    net = Lecture() if name == "lecture" else Lecture((64, 32, 10))
+    rows = lecture_mlp[1] if name == "lecture" else np.random.default_rng(0).random((50, 64), np.float32)
+    if name == "lecture":
+        weights = np.load(DATA / "lecture_mlp_params.npz")
+        net.load_state_dict(
+            {
+                f"dense{k}.{part}": torch.from_numpy(weights[f"{part[0]}{k}"])
+                for k in (0, 1)
+                for part in ("weight", "bias")
+            }
+        )
+    file = written(net.eval(), torch.from_numpy(rows[:4]), form, tmp_path / "net")
+    run = make_run(str(file), format=ModelFormat(form), inputs=(TensorSpec("x", ("batch", rows.shape[1]), "float32"),))
+    compile_model(run.job, run.emit)
+    (answer,) = Session(run.job.library_path).run([rows])
+    expected = net(torch.from_numpy(rows)).detach().numpy()
+    np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(answer.argmax(1), expected.argmax(1))
+    if name == "lecture":
+        assert (answer.argmax(1) == lecture_mlp[2]).mean() > 0.8
+
+
 class Digits(nn.Module):
     """digit_recognizer.model.CNN."""
 
@@ -185,7 +258,7 @@ class Digits(nn.Module):
         return self.fc_layers(x.view(x.size(0), -1))
 
 
-@pytest.mark.parametrize("form", ["exported_program", "torchscript", "fx"])
+@pytest.mark.parametrize("form", FORMS)
 def test_the_digit_recognizer_is_compiled_from_every_format(make_run: MakeRun, tmp_path: Path, form: str) -> None:
     path = shipped("digit-recognizer-py", "0.1.0", "digit_recognizer/models/handwriting_model.pth")
     with pytest.raises(UnsupportedFormat) as caught:
@@ -195,15 +268,7 @@ def test_the_digit_recognizer_is_compiled_from_every_format(make_run: MakeRun, t
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     net.eval()
     x = torch.rand(2, 1, 28, 28)
-    file = tmp_path / "net"
-    if form == "fx":
-        torch.save(torch.fx.symbolic_trace(net), file)
-    elif form == "torchscript":
-        torch.jit.save(torch.jit.script(net), file)
-    else:
-        batch = torch.export.Dim("batch", min=1)
-        with file.open("wb") as out:
-            torch.export.save(torch.export.export(net, (x,), dynamic_shapes={"x": {0: batch}}), out)
+    file = written(net, x, form, tmp_path / "net")
     assert recognise(file).value == form
     inputs = (TensorSpec("x", ("batch", 1, 28, 28), "float32"),)
     run = make_run(str(file), format=ModelFormat(form), inputs=inputs)
