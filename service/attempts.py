@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.errors import DeadlineExceeded, InternalError, JsonObject, Problem, WorkerCrashed, problem_from_json
+from service.errors import InternalError, JsonObject, Problem, WorkerCrashed, problem_from_json
 from service.nouns import CompileJob, Limits
 from service.pool import Pool, Worker, WorkerGone
 from service.position import phrase, read_inner_pass, too_slow
 from service.run import confinement_of
 from service.symptoms import REDUCED_FILE, Finding, Fragment, Symptom, SymptomKind
-from service.wire import FrameLimits, Frame
+from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, work_folder
 
 MAX_EVENT_JSON = 4 << 20
@@ -77,7 +77,7 @@ class Attempts:
         with work_folder(self.scratch, files, writable) as folder:
             confinement = dataclasses.replace(confinement_of(self.limits, folder), writable=writable)
             worker = await self.pool.fork("compile", confinement, FrameLimits(MAX_EVENT_JSON, 0))
-            following = _Following(self.note)
+            following = _Following(self.note, is_part=fragment is not None)
             body = {
                 "op": "bisect",
                 "job": job.to_json(),
@@ -108,8 +108,9 @@ class Attempts:
 class _Following:
     """The events of one attempt."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], *, is_part: bool) -> None:
         self._note = note
+        self._is_part = is_part
         self._begun: JsonObject = {"phase": "start", "step": 0, "pass": None}
         self.part: Part | None = None
         self.finding: Finding | None = None
@@ -166,7 +167,7 @@ class _Following:
         return False
 
     def _fail(self, problem: Problem) -> None:
-        if self.part is None and not isinstance(problem, DeadlineExceeded):
+        if not self._is_part:
             raise problem
         # A part that cannot be imported or has no room is one that does not show it.
         self.part = None
@@ -183,4 +184,3 @@ def keep_file(source: Path, target: Path) -> None:
         target.chmod(0o444)
     except OSError as error:
         raise InternalError(f"The reduced model could not be kept: {error.strerror}.") from error
-

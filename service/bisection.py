@@ -23,9 +23,9 @@ from service.errors import (
     Interrupted,
     JsonObject,
     NoSymptom,
+    NotFound,
     Overloaded,
     Problem,
-    UnknownBisection,
 )
 from service.narrowing import narrow
 from service.nouns import CompileJob, Limits, ModelFormat, State
@@ -172,7 +172,10 @@ class Bisections:
                 bisection.state, bisection.problem = State.FAILED, problem
             except Exception:
                 log.exception("the bisection of %s failed in a way that was not foreseen", bisection.compilation)
-                bisection.state, bisection.problem = State.FAILED, InternalError("The server met an error; its log has it.")
+                bisection.state, bisection.problem = (
+                    State.FAILED,
+                    InternalError("The server met an error; its log has it."),
+                )
             finally:
                 bisection.seconds = time.monotonic() - started
 
@@ -186,17 +189,16 @@ class Bisections:
         bisection.ended.set()
 
     def get(self, key: str) -> Bisection:
-        """As it stands now. Raises UnknownBisection."""
+        """As it stands now. Raises NotFound."""
         if key not in self._kept:
-            raise UnknownBisection(
-                f"There is no bisection of {key!r}, or the server has started anew since. POST /compile/{key}/bisect "
-                "makes one.",
-                id=key,
+            raise NotFound(
+                f"There is no bisection of {key!r}: none was asked for since the server started. POST makes one.",
+                path=f"/compile/{key}/bisect",
             )
         return self._kept[key]
 
     async def wait(self, key: str, seconds: float) -> Bisection:
-        """The bisection when it has ended or the time is over. Raises UnknownBisection."""
+        """The bisection when it has ended or the time is over. Raises NotFound."""
         bisection = self.get(key)
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
@@ -204,7 +206,7 @@ class Bisections:
         return bisection
 
     async def delete(self, key: str) -> None:
-        """Cancels one that has not ended, forgets one that has. Raises UnknownBisection."""
+        """Cancels one that has not ended, forgets one that has. Raises NotFound."""
         bisection = self.get(key)
         if key in self._tasks:
             self._tasks[key].cancel()
@@ -262,7 +264,9 @@ class Search:
                 symptom=bisection.symptom.kind.value,
             )
         if outcome.finding.kind is SymptomKind.HANG:
-            bisection.notes.append("What does not end is not reduced: every attempt would take the whole limit of time.")
+            bisection.notes.append(
+                "What does not end is not reduced: every attempt would take the whole limit of time."
+            )
             return
         part = await self._try("the whole model as a static program", Fragment(), node=outcome.finding.node)
         if part is None:
@@ -329,9 +333,7 @@ class Search:
             if shows(outcome):
                 keep_file(file, kept)
 
-        outcome = await self._attempts.run(
-            self._job, self._files, self._attempt_s, fragment, target.step, node, keep
-        )
+        outcome = await self._attempts.run(self._job, self._files, self._attempt_s, fragment, target.step, node, keep)
         self._log(what, outcome, shows(outcome))
         if not shows(outcome) or outcome.part is None or not kept.exists():
             return None
@@ -344,9 +346,7 @@ class Search:
         if earlier is not None:
             earlier.unlink(missing_ok=True)
         self._files = {_MODEL: file}
-        self._job = dataclasses.replace(
-            self._job, format=ModelFormat.EXPORTED_PROGRAM, inputs=None, inputs_path=None
-        )
+        self._job = dataclasses.replace(self._job, format=ModelFormat.EXPORTED_PROGRAM, inputs=None, inputs_path=None)
 
     def _log(self, what: str, outcome: Outcome, shows: bool) -> None:
         tried = self._bisection.tried

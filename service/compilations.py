@@ -12,7 +12,6 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from service.catalogue import Catalogue
@@ -36,7 +35,7 @@ from service.nouns import (
     Step,
 )
 from service.pool import Pool
-from service.records import Artifact, Compilation, Request, compilation_id
+from service.records import Artifact, Compilation, Request, compilation_id, now
 from service.run import Run
 from service.store import Store
 from service.uninterrupted import uninterrupted
@@ -141,7 +140,7 @@ class Compilations:
         compilation = Compilation(
             key,
             State.QUEUED,
-            _now(),
+            now(),
             request.model,
             request.recipe,
             request.verify,
@@ -164,7 +163,7 @@ class Compilations:
             with self._pinned(request):
                 await self._keep_request(run, request)
                 async with self._slots:
-                    run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=_now())
+                    run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=now())
                     await uninterrupted(self._journal.update, run.compilation)
                     await self._compile(run, request)
         except Problem as problem:
@@ -185,7 +184,7 @@ class Compilations:
         if not run.compilation.state.ended and self._closing:
             run.compilation = _failed(run.compilation, Interrupted("The server was stopped meanwhile. Send it again."))
         elif not run.compilation.state.ended:
-            run.compilation = dataclasses.replace(run.compilation, state=State.CANCELLED, ended_at=_now())
+            run.compilation = dataclasses.replace(run.compilation, state=State.CANCELLED, ended_at=now())
         try:
             if run.recorded:
                 artifact = run.compilation.artifact
@@ -233,7 +232,7 @@ class Compilations:
         run.compilation = dataclasses.replace(
             run.compilation,
             state=State.SUCCEEDED,
-            ended_at=_now(),
+            ended_at=now(),
             timings=tuple(closing["timings"]),
             verification=closing["verification"],
             artifact=artifact,
@@ -380,12 +379,8 @@ class Compilations:
 def _failed(compilation: Compilation, problem: Problem) -> Compilation:
     if isinstance(problem, StorageFull):
         log.error("compilation %s: %s", compilation.id, problem.detail)
-    return dataclasses.replace(compilation, state=State.FAILED, ended_at=_now(), problem=problem.to_json())
+    return dataclasses.replace(compilation, state=State.FAILED, ended_at=now(), problem=problem.to_json())
 
 
 def _is_full(error: Exception) -> bool:
     return "full" in str(error) if isinstance(error, sqlite3.Error) else getattr(error, "errno", None) in FULL_DISK
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -33,6 +33,7 @@
     │   ├── MethodNotAllowed           405 method-not-allowed
     │   ├── NotAcceptable              406 not-acceptable
     │   ├── CompilationNotReady        409 compilation-not-ready
+    │   ├── NoSymptom                  409 no-symptom
     │   ├── Cancelled                  409 cancelled
     │   ├── BodyTooLarge               413 body-too-large
     │   └── UnsupportedFormat          415 unsupported-format
@@ -84,13 +85,8 @@ class Problem(Exception):
 
     def to_json(self) -> JsonObject:
         """The members of the problem document, without ``instance``, which belongs to one answer."""
-        return {
-            "type": f"/problems/{self.slug}",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            **self.extensions,
-        }
+        fixed = {"type": f"/problems/{self.slug}", "title": self.title, "status": self.status, "detail": self.detail}
+        return {**fixed, **self.extensions}
 
 
 class RequestProblem(Problem):
@@ -174,9 +170,7 @@ class DamagedModel(RequestProblem):
 
 
 class UnsafeModel(RequestProblem):
-    """The file asks for what relaxd does not do for a stranger: run code, unpickle objects, open files, or unpack
-    without bound. `where` names the place. Export the model anew with torch.export.save, and send that file.
-    """
+    """The file asks to run code, open files or unpack without bound, at `where`. Export anew with torch.export.save."""
 
     slug, status, title = "unsafe-model", 400, "The model file is refused as unsafe"
 
@@ -281,6 +275,12 @@ class CompilationNotReady(RequestProblem):
     """The Compilation has not succeeded (yet), so it has no Artifact to run. `state` says where it stands."""
 
     slug, status, title = "compilation-not-ready", 409, "The compilation has no artifact"
+
+
+class NoSymptom(RequestProblem):
+    """Nothing is wrong with the Compilation that a bisection could look for. Name what is slow, or bisect another."""
+
+    slug, status, title = "no-symptom", 409, "There is no symptom to bisect"
 
 
 class Cancelled(RequestProblem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from service.errors import JsonObject
@@ -226,3 +227,8 @@ class Request:
         for file in (self.model_file, self.inputs_file):
             if file is not None:
                 file.unlink(missing_ok=True)
+
+
+def now() -> str:
+    """This moment in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
