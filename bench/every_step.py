@@ -1,18 +1,18 @@
 """What ``"verify": "every_step"`` costs: CPU seconds of one Compilation with it, without it, and of the plain way.
 
-In-process, the two requests interleaved, the minimum of `ROUNDS` counts. ``checks`` is what the checks of all steps took
-in it; ``runs`` is the least that any way must take, the sum of the runs alone; ``plain`` builds each step's module in
+In-process, the two requests interleaved, the minimum of `ROUNDS` counts. ``checks`` is what the checks of all steps
+took in it; ``runs`` is the least that any way must take, the sum of the runs alone; ``plain`` builds each step's module in
 full, as would be done without shared kernels, and runs it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,7 +69,7 @@ def measure(name: str, recipe: str, folder: str) -> dict[str, Any]:
     """The figures of one model and recipe."""
     torch.manual_seed(0)
     module, inputs = make(name)
-    path = os.path.join(folder, f"{name}.pt2")
+    path = str(Path(folder) / f"{name}.pt2")
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     catalogue = load_catalogue()
 
