@@ -115,7 +115,8 @@ def train(model: nn.Module, steps: int, batch: Callable[[], tuple[Tensor, Tensor
 def save(name: str, model: nn.Module, example: Tensor, dynamic: bool) -> int:
     """Writes one sample; its size in bytes."""
     shapes = ({0: torch.export.Dim("batch", min=1, max=4096)},) if dynamic else None
-    program = torch.export.export(model.eval(), (example,), dynamic_shapes=shapes)
+    # A clone: a view would bring all that it is a view of.
+    program = torch.export.export(model.eval(), (example.clone(),), dynamic_shapes=shapes)
     file = FOLDER / f"{name}.pt2"
     torch.export.save(program, file)
     return file.stat().st_size

@@ -11,13 +11,12 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.attempts import Attempts, Outcome, Part, keep_file
+from service.diagnosis import INPUTS_FILE, MODEL_FILE, job_of
 from service.errors import (
-    CompilationNotReady,
     DeadlineExceeded,
     InternalError,
     Interrupted,
@@ -28,10 +27,10 @@ from service.errors import (
     Problem,
 )
 from service.narrowing import narrow
-from service.nouns import CompileJob, Limits, ModelFormat, State
+from service.nouns import Limits, ModelFormat, State
 from service.pool import Pool
 from service.records import Compilation, now
-from service.symptoms import Finding, Fragment, Symptom, SymptomKind
+from service.symptoms import REDUCED_FILE, Finding, Fragment, Symptom, SymptomKind
 from service.work_folder import work_folder
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,6 @@ MAX_KEPT = 32
 MAX_WAITING = 8
 MAX_LOG = 200
 ATTEMPT_S = 60.0
-_MODEL, _INPUTS, _REDUCED = "model", "inputs.npz", "reduced.pt2"
 
 
 @dataclass(frozen=True)
@@ -242,8 +240,8 @@ class Search:
         self._bisection = bisection
         self._folder = folder
         self._attempts = Attempts(pool, limits, scratch, bisection.symptom, self._note)
-        self._files = {name: folder / name for name in (_MODEL, _INPUTS) if (folder / name).exists()}
-        self._job = job_of(compilation, limits, _INPUTS in self._files)
+        self._files = {name: folder / name for name in (MODEL_FILE, INPUTS_FILE) if (folder / name).exists()}
+        self._job = job_of(compilation, limits, INPUTS_FILE in self._files)
         self._numbers = itertools.count()
         self._attempt_s = min(limits.compile_s, ATTEMPT_S)
         self._locate_s = limits.compile_s if bisection.symptom.kind is SymptomKind.HANG else bisection.bounds.seconds
@@ -265,7 +263,7 @@ class Search:
             )
         if outcome.finding.kind is SymptomKind.HANG:
             bisection.notes.append(
-                "What does not end is not reduced: every attempt would take the whole limit of time."
+                "What does not end is not reduced: each attempt would take all of the limit of time."
             )
             return
         part = await self._try("the whole model as a static program", Fragment(), node=outcome.finding.node)
@@ -324,7 +322,7 @@ class Search:
             raise _EnoughAttempts
         bisection.attempts += 1
         bisection.doing = f"attempt {bisection.attempts}: {what}"
-        kept = self._folder / f"{next(self._numbers)}-{_REDUCED}"
+        kept = self._folder / f"{next(self._numbers)}-{REDUCED_FILE}"
 
         def shows(outcome: Outcome) -> bool:
             return outcome.finding is not None and outcome.finding.is_like(target)
@@ -345,7 +343,7 @@ class Search:
         earlier, bisection.reduced, bisection.part = bisection.reduced, file, part
         if earlier is not None:
             earlier.unlink(missing_ok=True)
-        self._files = {_MODEL: file}
+        self._files = {MODEL_FILE: file}
         self._job = dataclasses.replace(self._job, format=ModelFormat.EXPORTED_PROGRAM, inputs=None, inputs_path=None)
 
     def _log(self, what: str, outcome: Outcome, shows: bool) -> None:
@@ -367,60 +365,3 @@ _WORDS = {
 def _listed(what: str, positions: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, positions[:20]))
     return f"{what} {shown}" + (f" and {len(positions) - 20} more" if len(positions) > 20 else "")
-
-
-def job_of(compilation: Compilation, limits: Limits, has_inputs: bool) -> CompileJob:
-    """What a worker is told of the Compilation."""
-    return CompileJob(
-        model_path=_MODEL,
-        format=compilation.model.format,
-        recipe=compilation.recipe,
-        verify=compilation.verify,
-        inputs=compilation.inputs,
-        inputs_path=_INPUTS if has_inputs else None,
-        work_dir=".",
-        limits=limits,
-        special_values=compilation.special_values,
-        translator=compilation.translator,
-    )
-
-
-def symptom_of(compilation: Compilation) -> Symptom:
-    """What is wrong with a Compilation by its record. Raises CompilationNotReady, NoSymptom."""
-    if not compilation.state.ended:
-        raise CompilationNotReady(
-            f"Compilation {compilation.id!r} is {compilation.state.value}: wait for its end.",
-            id=compilation.id,
-            state=compilation.state.value,
-        )
-    problem = compilation.problem
-    if problem is not None:
-        slug = str(problem["type"]).rpartition("/")[2]
-        make: Callable[[], Symptom] | None = _OF_PROBLEMS.get(slug)
-        if make is None:
-            raise NoSymptom(
-                f"The compilation failed by {slug}, which no pass is the cause of: {problem['detail']}", problem=slug
-            )
-        symptom = make()
-        return dataclasses.replace(symptom, runs=True) if problem.get("phase") == "verify" else symptom
-    verification = compilation.verification or {}
-    special = verification.get("special_values") or {}
-    wrong_step = (verification.get("steps") or {}).get("first_wrong")
-    if special.get("passed") is False or wrong_step is not None:
-        return Symptom(SymptomKind.WRONG)
-    raise NoSymptom(
-        "The compilation succeeded, and its numbers are PyTorch's. Ask for a slow one by "
-        '`{"symptom": "slow", "against": "<another id>"}`.',
-        state=compilation.state.value,
-    )
-
-
-_OF_PROBLEMS: dict[str, Callable[[], Symptom]] = {
-    "pass-failed": lambda: Symptom(SymptomKind.FAILURE),
-    "ill-formed-module": lambda: Symptom(SymptomKind.FAILURE),
-    "build-failed": lambda: Symptom(SymptomKind.FAILURE),
-    "worker-crashed": lambda: Symptom(SymptomKind.CRASH),
-    "deadline-exceeded": lambda: Symptom(SymptomKind.HANG),
-    "verification-failed": lambda: Symptom(SymptomKind.WRONG),
-    "execution-failed": lambda: Symptom(SymptomKind.WRONG),
-}

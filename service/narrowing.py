@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 # Positions are those of what was found last, which takes the place of what was before.
 Attempt = Callable[[tuple[int, ...]], Awaitable[int | None]]
 
-# Halves and quarters of the whole are tried for as long as they show it; then parts are left out, from large to small.
+# Halves of the whole are tried for as long as one shows it: the last, the first, the middle.
 _WINDOWS_AT = (1.0, 0.0, 0.5)
+# How much larger the next window around a part is that is thought to be at fault.
+_GROWTH = 4
 
 
 async def narrow(count: int, attempt: Attempt, hint: int | None = None) -> int:
@@ -17,53 +19,64 @@ async def narrow(count: int, attempt: Attempt, hint: int | None = None) -> int:
 
     The parts are in an order in which neighbours belong together. Ends early where `attempt` raises.
     """
+    search = _Search(count, attempt)
     if hint is not None and 0 <= hint < count:
-        count = await _around(count, attempt, hint)
-    count = await _windows(count, attempt)
-    return await _without(count, attempt)
+        await search.around(hint)
+    await search.windows()
+    await search.without()
+    return search.count
 
 
-async def _around(count: int, attempt: Attempt, hint: int) -> int:
-    """The smallest window that ends with the hint, or reaches a little further, and shows it."""
-    size = 1
-    while size < count:
-        for end in dict.fromkeys((hint + 1, min(hint + 1 + size // 2, count))):
-            window = tuple(range(max(0, end - size), end))
-            left = await attempt(window)
-            if left is not None:
-                return left
-        size *= 4
-    return count
+class _Search:
+    def __init__(self, count: int, attempt: Attempt) -> None:
+        self.count = count
+        self._attempt = attempt
+        self._refused: set[tuple[int, ...]] = set()
 
+    async def _shows(self, positions: tuple[int, ...]) -> bool:
+        """Whether these parts alone show it; they are the whole then. Nothing is tried twice."""
+        if not positions or len(positions) >= self.count or positions in self._refused:
+            return False
+        left = await self._attempt(positions)
+        if left is None or left >= self.count:
+            self._refused.add(positions)
+            return False
+        self.count = left
+        self._refused.clear()
+        return True
 
-async def _windows(count: int, attempt: Attempt) -> int:
-    while count > 1:
-        size = (count + 1) // 2
-        for at in _WINDOWS_AT:
-            start = round((count - size) * at)
-            left = await attempt(tuple(range(start, start + size)))
-            if left is not None and left < count:
-                count = left
-                break
-        else:
-            return count
-    return count
+    async def around(self, hint: int) -> None:
+        """The smallest window that ends with the hint, or reaches a little further."""
+        size = 1
+        while size < self.count:
+            for end in (hint + 1, min(hint + 1 + size // 2, self.count)):
+                if await self._shows(tuple(range(max(0, end - size), end))):
+                    return
+            size *= _GROWTH
 
+    async def windows(self) -> None:
+        """Halves, for as long as one of them shows it."""
+        found = True
+        while found and self.count > 1:
+            size = (self.count + 1) // 2
+            starts = [round((self.count - size) * at) for at in _WINDOWS_AT]
+            found = False
+            for start in starts:
+                found = await self._shows(tuple(range(start, start + size)))
+                if found:
+                    break
 
-async def _without(count: int, attempt: Attempt) -> int:
-    size = max(count // 2, 1)
-    while count > 1:
-        start, found = 0, False
-        while start < count and count > 1:
-            kept = tuple(position for position in range(count) if not start <= position < start + size)
-            left = await attempt(kept) if kept else None
-            if left is None or left >= count:
-                start += size
-            else:
-                count, found = left, True
-        if size == 1 and not found:
-            break
-        if not found:
-            size = max(size // 2, 1)
-        size = min(size, max(count // 2, 1))
-    return count
+    async def without(self) -> None:
+        """Leaves out parts, from large ones to single ones, until no single one can be left out."""
+        size = max(self.count // 2, 1)
+        while self.count > 1:
+            start, found = 0, False
+            while start < self.count:
+                rest = tuple(at for at in range(self.count) if not start <= at < start + size)
+                if await self._shows(rest):
+                    found = True
+                else:
+                    start += size
+            if size == 1 and not found:
+                return
+            size = min(size if found else max(size // 2, 1), max(self.count // 2, 1))

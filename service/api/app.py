@@ -13,10 +13,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, compile, events, infer, inspect, ir, problems, profile, provenance, report, repro
+from service.api import about, bisect, compile, events, infer, inspect, ir, problems, profile, provenance, report, repro
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
+from service.bisection import Bisections
 from service.compilations import Compilations
 from service.errors import Problem
 from service.examinations import Examinations
@@ -30,7 +31,7 @@ from service.version import VERSION
 
 log = logging.getLogger(__name__)
 
-ROUTED = (compile, inspect, ir, provenance, profile, repro, report, infer, about, events)
+ROUTED = (compile, bisect, inspect, ir, provenance, profile, repro, report, infer, about, events)
 DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
 
 
@@ -91,8 +92,9 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     sessions = Sessions(pool, settings.limits, data.store.scratch)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
+    bisections = Bisections(pool, settings.limits, data.store.scratch)
     sandbox = await probe_sandbox()
-    parts = (compilations, sessions, inspections, examinations)
+    parts = (compilations, sessions, inspections, examinations, bisections)
     app.state.services = Services(settings, data.store, pool, *parts, sandbox)
     starting: list[asyncio.Task[None]] = []
     try:
@@ -102,6 +104,7 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     finally:
         for task in starting:
             task.cancel()
+        await bisections.close()
         await compilations.close()
         await sessions.close()
         await pool.close()

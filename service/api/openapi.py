@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from service import pass_context
+from service.api.bisect_schemas import BisectRequest
 from service.api.problems import MEDIA_TYPE
 from service.api.schemas import CompileRequest, InferRequest, ProblemView
 from service.catalogue import Catalogue, PassInfo
@@ -18,7 +19,7 @@ def complete(schema: dict[str, Any], catalogue: Catalogue | None) -> dict[str, A
     Without a Catalogue (the compile worker has not started yet) a pass is any name with any options.
     """
     components = schema.setdefault("components", {}).setdefault("schemas", {})
-    for model in (CompileRequest, InferRequest, ProblemView):
+    for model in (CompileRequest, InferRequest, BisectRequest, ProblemView):
         own = model.model_json_schema(ref_template=_REF)
         components.update(own.pop("$defs", {}))
         components[model.__name__] = own

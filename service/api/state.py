@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.bisection import Bisections
 from service.compilations import Compilations
 from service.examinations import Examinations
 from service.inspections import Inspections
@@ -27,6 +28,7 @@ class Services:
     sessions: Sessions
     inspections: Inspections
     examinations: Examinations
+    bisections: Bisections
     sandbox: dict[str, dict[str, str]]
 
 

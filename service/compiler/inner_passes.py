@@ -24,16 +24,18 @@ _SEQUENCE = "sequential"
 class InnerPasses:
     """Follows the passes that begin and end; `note` is told of each change, to be left behind should the process die.
 
-    After an exception, `innermost` is the pass that raised it, as long as `begin` is not called.
+    After an exception, `innermost` is the pass that raised it and `module` what it was given, until `begin` is called.
     """
 
     def __init__(self, note: Callable[[str | None], None] = lambda _: None) -> None:
         self._note = note
         self._running: list[str] = []
+        self.module: IRModule | None = None
 
     def begin(self) -> None:
         """Called before a step: what an earlier one left unfinished is forgotten."""
         self._running.clear()
+        self.module = None
         self._note(None)
 
     @property
@@ -41,8 +43,9 @@ class InnerPasses:
         """The name of the pass that runs now; None where none does."""
         return next((name for name in reversed(self._running) if name != _SEQUENCE), None)
 
-    def run_before_pass(self, _mod: IRModule, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: Any) -> None:
         """Called by TVM before each pass, nested ones too."""
+        self.module = mod
         self._running.append(str(info.name))
         self._note(self.innermost)
 

@@ -25,7 +25,7 @@ from service.errors import BuildFailed, ExecutionFailed, IllFormedModule, Import
 from service.nouns import CompileJob, PassSpec
 from service.runtime.session import ENTRY
 from service.runtime.tvm_errors import readable_message
-from service.symptoms import MAX_MESSAGE, Finding, Symptom, SymptomKind
+from service.symptoms import MAX_MESSAGE, Finding, Symptom, SymptomKind, gist
 
 # Of the modules inside of one step, so many are looked at.
 MAX_INNER = 80
@@ -148,7 +148,25 @@ class _Locator:
         cause = problem.__cause__
         message = problem.detail if cause is None else readable_message(cause, MAX_MESSAGE)
         inner, function = told.get("inner_pass"), told.get("function")
+        if function is None and self._only is None:
+            function = self._failing_function(message)
         return Finding(SymptomKind.FAILURE, index, name, message, inner, function, problem.slug)
+
+    def _failing_function(self, message: str) -> str | None:
+        """The function with which alone the inner pass fails by the same words, where the pass needs no options."""
+        name, mod = self._inner.innermost, self._inner.module
+        if name is None or mod is None:
+            return None
+        place = name.replace("tirx.", "tirx.transform.") if name.startswith("tirx.") else f"relax.transform.{name}"
+        make = tvm.get_global_func(place, allow_missing=True)
+        for gvar, function in mod.functions.items() if make is not None else ():
+            try:
+                with self._target, pass_context(self._job.recipe.context):
+                    make()(IRModule({gvar: function}, attrs=mod.attrs))
+            except Exception as error:  # noqa: BLE001  the same fault again, or that the pass needs options
+                if gist(readable_message(error, MAX_MESSAGE)) == gist(message):
+                    return str(gvar.name_hint)
+        return None
 
     def _build(self, mod: IRModule, judge: Judge | None) -> Finding | None:
         """After the last pass: the build fails, or what it makes shows the symptom though no module did."""

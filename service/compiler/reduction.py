@@ -138,7 +138,7 @@ class _Cut:
         # Inputs first, as a graph must have them.
         for node in self._cut_nodes():
             if node in stored:
-                self._copies[node] = self._constant(node.name, stored[node])
+                self._copies[node] = self._constant(*stored[node])
             elif node.op == "get_attr":
                 self._copies[node] = self._attribute(node)
             elif isinstance(values[node], torch.Tensor):
@@ -177,7 +177,10 @@ class _Cut:
             for node in [node for node in self._graph.nodes if node.op == "placeholder"]:
                 first.prepend(node)
 
-    def _constant(self, name: str, tensor: torch.Tensor) -> torch.fx.Node:
+    def _constant(self, target: str, tensor: torch.Tensor) -> torch.fx.Node:
+        name = target.replace(".", "_")
+        while hasattr(self._root, name):
+            name += "_"
         self._root.register_buffer(name, self._resized(tensor.detach()))
         return self._graph.get_attr(name)
 
@@ -230,7 +233,7 @@ class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]
         places = [node for node in whole.program.graph.nodes if node.op == "placeholder"]
         for node, spec in zip(places, whole.program.graph_signature.input_specs, strict=True):
             if node in stored:
-                arguments.append(stored[node])
+                arguments.append(stored[node][1])
             else:
                 is_tensor = isinstance(spec.arg, TensorArgument)
                 arguments.append(next(given) if is_tensor else getattr(spec.arg, "value", None))
@@ -245,12 +248,12 @@ class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]
         return value
 
 
-def _stored(program: torch.export.ExportedProgram) -> dict[torch.fx.Node, torch.Tensor]:
-    """The placeholders of weights and constants."""
+def _stored(program: torch.export.ExportedProgram) -> dict[torch.fx.Node, tuple[str, torch.Tensor]]:
+    """The placeholders of weights and constants, with their names and values."""
     store = {**program.constants, **program.state_dict}
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
     return {
-        node: store[spec.target]
+        node: (str(spec.target), store[spec.target])
         for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True)
         if spec.kind is not InputKind.USER_INPUT
     }
@@ -267,7 +270,7 @@ def _printed(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> str:
     """A script that makes the module and exports it."""
     # Without what frees values early.
     source = re.sub(r";\s+(?:\w+ = )+None", "", module.graph.python_code("self").src)
-    forward = source.strip("\n").splitlines()
+    forward = source.strip().splitlines()
     buffers = [f"        self.register_buffer({name!r}, {_tensor(each)})" for name, each in module.named_buffers()]
     values = "".join(f"    {_tensor(value)},\n" for value in inputs)
     lines = [

@@ -30,7 +30,11 @@ def bisect(body: JsonObject, job: CompileJob, emit: Emit) -> None:
         reduced.save(f"{job.work_dir}/{REDUCED_FILE}")
         emit({"event": "reduced", **reduced.to_json(), "hint": part_of(whole, body["node"])}, ())
         job = dataclasses.replace(
-            job, model_path=REDUCED_FILE, format=ModelFormat.EXPORTED_PROGRAM, inputs=None, inputs_path=None
+            job,
+            model_path=f"{job.work_dir}/{REDUCED_FILE}",
+            format=ModelFormat.EXPORTED_PROGRAM,
+            inputs=None,
+            inputs_path=None,
         )
     finding = locate(job, symptom, emit, body["only"])
     emit({"event": "located", "finding": None if finding is None else finding.to_json()}, ())

@@ -15,7 +15,7 @@ from service.compiler.passes.legalize_ops import LegalizeOps
 from service.compiler.report import Report
 from service.compiler.target import tvm_target
 from service.errors import VerificationFailed
-from service.nouns import PassSpec, Stage, Target
+from service.nouns import Stage, Target
 from tests import zoo
 from tests.compiler.conftest import MakeRun, module_of, save
 

@@ -11,8 +11,8 @@ from service.compiler.readers.script_sources import ScriptSources
 from service.errors import ImportFailed, JsonObject
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+)')
-_NUMBERS = ("int", "float", "number", "complex")
 # With a default these choose a variant of the module, and the default's is the one that is compiled.
+_NUMBERS = ("int", "float", "number", "complex")
 _FLAGS = ("bool", "str", "Device")
 # What reads a tensor's values; anything else that makes a number of a tensor tells of its shape or dtype.
 _READS = frozenset(
@@ -138,7 +138,7 @@ def _cause(values: list[Any], graph: Any, owners: dict[str, list[Any]], defaults
         seen.add(name)
         if name in inputs:
             kind = str(value.type())
-            if (kind in _FLAGS or kind.startswith("Optional")) and name.partition(".")[0] in defaults:
+            if (kind in _FLAGS + _NUMBERS or kind.startswith("Optional")) and name.partition(".")[0] in defaults:
                 continue
             if kind in _FLAGS + _NUMBERS:
                 number = f"the plain {kind} `{name.partition('.')[0]}`"

@@ -49,7 +49,8 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
         for weight in script.parameters():
             weight.requires_grad_(False)
         frozen = torch.jit.freeze(script)
-        constructs = find_constructs(frozen.graph, file.sources, frozenset(_defaults(script)) - declared_names(job))
+        left_out = {each.name for each in parameters if each.optional} - declared_names(job)
+        constructs = find_constructs(frozen.graph, file.sources, frozenset(left_out))
     refuse_constructs(constructs)
     _refuse_numbers(parameters)
     arguments = declared_arguments(job, parameters, _known(file, parameters))
@@ -59,7 +60,8 @@ def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     _rename_convolutions(program)
     drawn = "" if job.inputs_path is not None else " on inputs that relaxd has drawn; send an .npz in the part `inputs`"
     with boundary(ImportFailed, f"The TorchScript module cannot be run{drawn}", job.limits, step=0):
-        _check(program, frozen, arguments)
+        nothing = dict.fromkeys((each.name for each in parameters if each.optional), None)
+        _check(program, frozen, arguments, {**nothing, **_defaults(script)})
     return program
 
 
@@ -81,12 +83,16 @@ class Traced(nn.Module):  # type: ignore[misc]  # torch is not followed by mypy
         self.__dict__["forward"] = forward
 
 
-def _check(program: torch.export.ExportedProgram, frozen: Any, arguments: Arguments) -> None:
-    """Raises ImportFailed unless the program gives what TorchScript itself gives of the example inputs."""
+def _check(program: torch.export.ExportedProgram, frozen: Any, arguments: Arguments, left_out: dict[str, Any]) -> None:
+    """Raises ImportFailed unless the program gives what TorchScript itself gives of the example inputs.
+
+    `left_out` are the values of the inputs that the user does not give.
+    """
     if any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in program.graph.nodes):
         return  # no two runs agree, and the import refuses it with the operators' names
     with torch.no_grad():
-        expected = pytree.tree_leaves(frozen(**{name: tensor.clone() for name, tensor in arguments.tensors.items()}))
+        given_inputs = {name: tensor.clone() for name, tensor in arguments.tensors.items()}
+        expected = pytree.tree_leaves(frozen(**{**left_out, **given_inputs}))
         given = pytree.tree_leaves(program.module()(*(tensor.clone() for tensor in arguments.tensors.values())))
     pairs = list(zip(expected, given, strict=False))
     if len(expected) != len(given) or not all(_agree(left, right) for left, right in pairs):

@@ -131,9 +131,12 @@ class _Layouts:
     def _program(self, mod: IRModule, gvar: Any) -> Program | None:
         if gvar not in self.programs:
             try:
-                self.programs[gvar] = inlined(read(mod[gvar]))
+                program = inlined(read(mod[gvar]))
             except Unsupported:
                 return None
+            if not program.has_inputs_first():
+                return None
+            self.programs[gvar] = program
         return self.programs[gvar]
 
     def _keeps_axes(self, program: Program, operands: list[Any]) -> bool:

@@ -90,7 +90,7 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
         shape = binding.var.ty.shape
         if not isinstance(source, GenericConst) or not isinstance(shape, relax.ShapeExpr):
             return None
-        sizes = [constant(each) for each in shape.values]
+        sizes: list[Any] = [constant(each) for each in shape.values]
         axes = getattr(call.attrs, "axes", None)
         order = None if axes is None else [int(axis) for axis in axes]
         if any(size is None for size in sizes) or str(binding.var.ty.dtype) == "bfloat16":

@@ -205,7 +205,7 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
             try:
                 program = read(self.mod[gvar])
                 fixed = all(isinstance(each, int) for buffer in program.parameters for each in shape_of(buffer))
-                self.programs[gvar] = inlined(program) if fixed else None
+                self.programs[gvar] = inlined(program) if fixed and program.has_inputs_first() else None
             except Unsupported:
                 self.programs[gvar] = None
         return self.programs[gvar]

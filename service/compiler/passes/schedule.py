@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import tvm
 from tvm import IRModule, relax, tirx
 from tvm.ir import GenericConst, Op
@@ -19,7 +18,7 @@ from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
 from service.compiler.schedules.computation import Program, read, shape_of
 from service.compiler.schedules.expressions import Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.vector_unit import vector_unit
+from service.compiler.schedules.vector_unit import size_of, vector_unit
 from service.compiler.schedules.writer import count
 from service.errors import JsonObject
 from service.nouns import Stage
@@ -78,7 +77,7 @@ class Module:
 class Module:
     @T.prim_func(private=True, s_tir=True)
     def fused_add_multiply(p0: T.Buffer((T.int64(10),), "float32"), p1: T.Buffer((T.int64(10),), "float32"), p2: T.Buffer((T.int64(10),), "float32")):
-        T.func_attr({"tirx.noalias": True})
+        T.func_attr({"scheduled": True, "tirx.noalias": True})
         with T.sblock("root"):
             T.reads()
             T.writes()
@@ -179,7 +178,7 @@ def _bytes(function: Any) -> int:
         elements = count(shape_of(parameter))
         if not isinstance(elements, int):
             return 0
-        total += elements * np.dtype(str(parameter.ty.dtype)).itemsize
+        total += elements * size_of(str(parameter.ty.dtype))
     return total
 
 

@@ -22,9 +22,7 @@ def write(program: Program, orders: Orders) -> Any:
     Raises Unsupported where its parameters are not its inputs and then its outputs.
     """
     parameters = [*program.inputs, *program.outputs]
-    if len(parameters) != len(program.parameters) or any(
-        not mine.same_as(other) for mine, other in zip(parameters, program.parameters, strict=True)
-    ):
+    if not program.has_inputs_first():
         raise Unsupported("the parameters of the function are in another order")
     tensors: dict[Any, Any] = {}
     for number, buffer in enumerate(program.inputs):
@@ -70,4 +68,6 @@ def _reducer(computation: Computation) -> Any:
         "all": tirx.And,
         "any": tirx.Or,
     }[str(computation.fold)]
-    return te.comm_reducer(combine, lambda _: computation.start, name=str(computation.fold))
+    # TVM looks into the function that it is given: it must be one of Python's, of two arguments.
+    fold = lambda x, y: combine(x, y)  # noqa: E731, PLW0108
+    return te.comm_reducer(fold, lambda _: computation.start, name=str(computation.fold))

@@ -65,6 +65,13 @@ class Program:
         """The computation that writes `buffer`."""
         return next((each for each in self.computations if each.buffer.same_as(buffer)), None)
 
+    def has_inputs_first(self) -> bool:
+        """Whether the parameters are the inputs and then the outputs, as `call_tir` passes them."""
+        given = (*self.inputs, *self.outputs)
+        return len(given) == len(self.parameters) and all(
+            mine.same_as(other) for mine, other in zip(given, self.parameters, strict=True)
+        )
+
     def folds(self) -> list[Computation]:
         """The computations that are folds."""
         return [each for each in self.computations if each.fold is not None]
@@ -118,12 +125,21 @@ def _computation(statement: Any) -> Computation:
         (spatial if int(iter_var.iter_type) == 0 else reduced).append(Axis(iter_var.var, extent))
     store = block.body
     if len(store.indices) != len(spatial):
-        raise Unsupported("a block does not write one element for each of its axes")
+        store, spatial = _without_ones(store, spatial)
     # Axes in the order in which the buffer has them; a fixed index is an axis of one element.
     axes = [_axis_at(index, spatial) for index in store.indices]
     if block.init is None:
         return Computation(store.buffer, tuple(axes), store.value)
     return _fold(store, tuple(axes), tuple(reduced), block.init.value)
+
+
+def _without_ones(store: Any, spatial: list[Axis]) -> tuple[Any, list[Axis]]:
+    """The store and the axes without those of one element that it does not write at."""
+    used = [axis for axis in spatial if any(index.same_as(axis.var) for index in store.indices)]
+    ones = {axis.var: integer(0) for axis in spatial if axis not in used}
+    if any(axis.extent != 1 for axis in spatial if axis not in used) or len(used) != len(store.indices):
+        raise Unsupported("a block does not write one element for each of its axes")
+    return BufferStore(store.buffer, rewrite(store.value, ones), list(store.indices)), used
 
 
 def _axis_at(index: Any, axes: list[Axis]) -> Axis:

@@ -98,9 +98,8 @@ def find_shape(contraction: Contraction, situation: Situation) -> Shape:
     vertical, horizontal = find_window(load, rows, down, indices), find_window(load, columns, along, indices)
     if vertical.position == horizontal.position:
         raise Unsupported("the image has one axis")
-    return Shape(
-        contraction, batch, output, channel, vertical, horizontal, load, weight.source, (at_output, rest[0], rest[1], rest[2])
-    )  # fmt: skip
+    order = (at_output, rest[0], rest[1], rest[2])
+    return Shape(contraction, batch, output, channel, vertical, horizontal, load, weight.source, order)
 
 
 def _reduced_at(weight: Any, position: int, reduced: tuple[Axis, ...]) -> Axis | None:

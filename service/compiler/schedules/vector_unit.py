@@ -26,8 +26,13 @@ class VectorUnit:
 
     def lanes(self, dtype: str) -> int:
         """How many elements of `dtype` one register holds."""
-        bits = int("".join(each for each in dtype if each.isdigit()) or 8)
-        return max(self.vector_bytes * 8 // bits, 1)
+        return max(self.vector_bytes // size_of(dtype), 1)
+
+
+def size_of(dtype: str) -> int:
+    """The bytes of an element."""
+    bits = int("".join(each for each in dtype if each.isdigit()) or 8)
+    return max(bits // 8, 1)
 
 
 # The first row whose features a target has is taken.

@@ -183,7 +183,7 @@ class OnNumber(nn.Module):
 
 
 class Loops(nn.Module):
-    def forward(self, x: torch.Tensor, times: int = 2) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
         for _ in range(times):
             x = x * 2
         return x
@@ -232,3 +232,47 @@ def test_a_number_without_a_default_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_dimension_with_one_size_only_is_told(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="must be declared as that number"):
         load(tmp_path, nn.Linear(4, 2), {"input": (("batch", "features"), "float32")})
+
+
+class Variants(nn.Module):
+    """Branches on attributes, buffers, defaults, and on inputs that are left out: all are known when it is compiled."""
+
+    def __init__(self):
+        super().__init__()
+        self.mode, self.eps, self.flag = 2, 1e-3, True
+        self.register_buffer("steps", torch.tensor(3))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None, causal: bool = True, times: int = 2) -> torch.Tensor:
+        if self.mode == 1:
+            x = x + 1
+        elif self.mode == 2 and self.flag and self.eps > 1e-4:
+            x = x * 2
+        if mask is not None and bool(mask.any()):
+            x = x.masked_fill(mask, 0.0)
+        if causal:
+            x = torch.tril(x)
+        for step in range(times + int(self.steps)):
+            x = x + step
+        return x
+
+
+def test_what_is_known_when_the_module_is_frozen_is_no_branch(tmp_path: Path) -> None:
+    program = load(tmp_path, Variants(), {"x": (("batch", 4), "float32")})
+    x = torch.randn(5, 4)
+    assert same(program.module()(x), Variants()(x, None))
+
+
+class Resizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        return nn.functional.interpolate(y, size=[3, 5], mode="nearest")
+
+
+def test_scripted_resizing_and_transformers_are_taken(tmp_path: Path) -> None:
+    x = torch.randn(1, 2, 4, 6)
+    program = load(tmp_path, Resizes(), {"x": ((1, 2, 4, 6), "float32")})
+    assert same(program.module()(x), Resizes()(x))
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    program = load(tmp_path, encoder, {"src": ((2, 5, 8), "float32")})
+    x = torch.randn(2, 5, 8)
+    torch.testing.assert_close(program.module()(x), encoder(x), rtol=1e-4, atol=1e-4)

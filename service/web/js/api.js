@@ -1,0 +1,95 @@
+// The calls that the page makes. Every error is a ProblemError that holds an RFC 9457 problem.
+
+export class ProblemError extends Error {
+  constructor(problem) {
+    super(problem.detail);
+    this.problem = problem;
+  }
+}
+
+const UNREACHABLE = {
+  type: null,
+  title: "The server cannot be reached",
+  status: 0,
+  detail: "No answer came. Look whether relaxd still runs (`./dev serve`), then try again.",
+};
+
+async function call(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ProblemError(UNREACHABLE);
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  try {
+    throw new ProblemError(JSON.parse(text));
+  } catch (error) {
+    if (error instanceof ProblemError) throw error;
+    throw new ProblemError({ type: null, title: "An answer that is no problem document", status: response.status, detail: text.slice(0, 500) });
+  }
+}
+
+export const getJson = async (path, options) => (await call(path, options)).json();
+export const getText = async (path, options) => (await call(path, options)).text();
+
+function upload(file, request) {
+  const body = new FormData();
+  body.append("request", new Blob([JSON.stringify(request)], { type: "application/json" }));
+  if (file) body.append("model", file, file.name);
+  return body;
+}
+
+/** What a model is, before it is compiled. */
+export const inspect = (file, options) => getJson("/inspect", { method: "POST", body: upload(file, {}), ...options });
+
+/** Starts a Compilation and answers it as it stands; `file` is null when the request goes on `from` an earlier one. */
+export const compile = (file, request) =>
+  getJson("/compile", { method: "POST", body: upload(file, request), headers: { Prefer: "respond-async" } });
+
+export const compilation = (id) => getJson(`/compile/${encodeURIComponent(id)}`);
+export const remove = (id) => call(`/compile/${encodeURIComponent(id)}`, { method: "DELETE" });
+
+export const infer = (body) =>
+  getJson("/infer", { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+
+const OF_THE_BUILD = new Set(["vm", "tir", "llvm", "asm"]);
+
+/** Whether the build made it, from the last step; there is one of each. */
+export const isResult = (step) => OF_THE_BUILD.has(step.stage);
+
+export function irPath(id, step, form) {
+  const which = isResult(step) ? { id, format: form } : { id, step: step.index, format: form };
+  return `/ir/${step.stage}?${new URLSearchParams(which)}`;
+}
+
+/**
+ * Follows a Compilation: `onStep` for each step, `onEnded` with the whole at its end. The browser goes on after a broken
+ * connection by itself. Returns a function that stops.
+ */
+export function follow(id, { onStep, onEnded, onLost }) {
+  const source = new EventSource(`/compile/${encodeURIComponent(id)}/events`);
+  source.addEventListener("step", (event) => onStep(JSON.parse(event.data)));
+  source.addEventListener("ended", (event) => {
+    source.close();
+    onEnded(JSON.parse(event.data));
+  });
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) onLost();
+  });
+  return () => source.close();
+}
+
+const kept = new Map();
+
+/** The same answer for the same path: the Catalogue does not change while a page is open. */
+export function getOnce(path) {
+  if (!kept.has(path)) {
+    const answer = getJson(path);
+    kept.set(path, answer);
+    answer.catch(() => kept.delete(path));
+  }
+  return kept.get(path);
+}
