@@ -7,12 +7,13 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from service.nouns import State, Step
 from service.records import Compilation
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE compilations (
@@ -36,6 +37,29 @@ CREATE TABLE objects (
 );
 CREATE INDEX objects_by_digest ON objects (sha256);
 """
+
+
+_PUBLICATIONS = """
+CREATE TABLE publications (
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    compilation TEXT NOT NULL,
+    published_at TEXT NOT NULL,
+    current INTEGER NOT NULL,  -- 1 for the version that answers
+    PRIMARY KEY (name, version)
+);
+CREATE INDEX publications_by_compilation ON publications (compilation);
+"""
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """One version of a published model; `current` is the one that answers."""
+
+    number: int
+    compilation: str
+    published_at: str
+    current: bool
 
 
 class JournalTooNew(Exception):
@@ -63,7 +87,9 @@ class Journal:
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
         if version == 0:
-            self._writer.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            self._writer.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = 1; COMMIT;")
+        if version < SCHEMA_VERSION:
+            self._writer.executescript(f"BEGIN; {_PUBLICATIONS} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         self._reader = sqlite3.connect(path, isolation_level=None)
 
     def begin(self, compilation: Compilation, objects: Iterable[str]) -> None:
@@ -152,6 +178,46 @@ class Journal:
     def needs(self, digest: str) -> bool:
         """Whether any Compilation needs that object."""
         return self._reader.execute("SELECT 1 FROM objects WHERE sha256 = ? LIMIT 1", (digest,)).fetchone() is not None
+
+    def publish(self, name: str, compilation_id: str) -> None:
+        """Records a Compilation as the next version of a model and lets it answer."""
+        with self._transaction() as db:
+            db.execute("UPDATE publications SET current = 0 WHERE name = ?", (name,))
+            db.execute(
+                "INSERT INTO publications VALUES (?, (SELECT COALESCE(MAX(version), 0) + 1 FROM publications "
+                "WHERE name = ?), ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 1)",
+                (name, name, compilation_id),
+            )
+
+    def choose_version(self, name: str, version: int) -> None:
+        """Lets a version that is there answer."""
+        with self._transaction() as db:
+            db.execute("UPDATE publications SET current = (version = ?) WHERE name = ?", (version, name))
+
+    def withdraw(self, name: str) -> None:
+        """Forgets a model's name and versions."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM publications WHERE name = ?", (name,))
+
+    def published_names(self) -> list[str]:
+        """All names of models, sorted."""
+        rows = self._reader.execute("SELECT DISTINCT name FROM publications ORDER BY name")
+        return [str(row[0]) for row in rows]
+
+    def versions(self, name: str) -> list[PublishedVersion]:
+        """The versions of a model, the newest first; none where it is not published."""
+        rows = self._reader.execute(
+            "SELECT version, compilation, published_at, current FROM publications WHERE name = ? ORDER BY version DESC",
+            (name,),
+        )
+        return [PublishedVersion(int(row[0]), str(row[1]), str(row[2]), bool(row[3])) for row in rows]
+
+    def published_as(self, compilation_id: str) -> list[str]:
+        """The names of the models that have the Compilation as a version."""
+        rows = self._reader.execute(
+            "SELECT DISTINCT name FROM publications WHERE compilation = ? ORDER BY name", (compilation_id,)
+        )
+        return [str(row[0]) for row in rows]
 
     def close(self) -> None:
         self._reader.close()

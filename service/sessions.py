@@ -65,10 +65,7 @@ class Sessions:
         `library` is asked for the file only when the Artifact is not loaded. Raises Overloaded, DeadlineExceeded,
         ExecutionFailed, WorkerCrashed, WorkerKilled, InternalError, StoreDamaged.
         """
-        session = self._sessions.get(key)
-        if session is None or _has_ended(session):
-            session = self._sessions[key] = Session(asyncio.create_task(self._load(library)))
-        self._sessions.move_to_end(key)
+        session = self._session(key, library)
         if session.users >= MAX_WAITING:
             raise Overloaded(
                 f"{session.users} requests wait for this model, the limit is {MAX_WAITING}. Send the request later.",
@@ -90,6 +87,24 @@ class Sessions:
             session.users -= 1
             if session.users == 0:
                 session.idle.set()
+
+    async def preload(self, key: str, library: Callable[[], Path]) -> None:
+        """Loads an Artifact before it is asked for. Raises as `run`."""
+        session = self._session(key, library)
+        self._unload_surplus()
+        try:
+            await asyncio.shield(session.worker)
+        except Problem:
+            if self._sessions.get(key) is session:
+                del self._sessions[key]
+            raise
+
+    def _session(self, key: str, library: Callable[[], Path]) -> Session:
+        session = self._sessions.get(key)
+        if session is None or _has_ended(session):
+            session = self._sessions[key] = Session(asyncio.create_task(self._load(library)))
+        self._sessions.move_to_end(key)
+        return session
 
     async def _load(self, library: Callable[[], Path]) -> Worker:
         path = await asyncio.to_thread(library)

@@ -145,6 +145,13 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
             {"x": {0: 2 * torch.export.Dim("h", min=2, max=50)}},
         ),
         "power_int16": lambda: (Function(lambda x: x ** x.abs()), (torch.arange(1, 5, dtype=torch.int16),), None),
+        # TVM's lowering of so many operands recurses until the stack overflows.
+        "wide_concat": lambda: (
+            Function(lambda x: torch.tanh(torch.cat([torch.relu(x)] * 5000)).sum()),
+            (torch.randn(2, 3),),
+            None,
+        ),
+        "wide_dense": lambda: (Function(lambda x: torch.relu(x @ x) + 1.0), (torch.randn(192, 192),), None),
         "cholesky": lambda: (Cholesky(), (torch.eye(3),), None),
     }
     return made[name]()

@@ -22,7 +22,7 @@ from service.records import Compilation, Model
 from service.symptoms import Symptom, SymptomKind
 from service.wire import Frame
 from service.worker.bisecting import bisect
-from tests.compiler.planted import PLACE, Died, planting
+from tests.compiler.planted import DEATHS, PLACE, planting
 from tests.fakes import GONE, FakePool, FakeWorker
 
 KINDS = {
@@ -64,8 +64,9 @@ class LocalPool(FakePool):
             bisect(frame.body, job, lambda body, blobs: sent.append(Frame(body, blobs)))
         except Problem as problem:
             sent.append(Frame({"event": "failed", "problem": problem.to_json()}))
-        except Died:
-            sent.append(GONE)
+        if DEATHS:
+            DEATHS.clear()
+            return [*(frame for frame in sent if frame.body["event"] != "located"), GONE]
         return sent
 
     async def fork(self, role: str, confinement: Any, limits: Any) -> FakeWorker:
@@ -96,11 +97,11 @@ def problem_of(slug: str, **members: Any) -> dict[str, Any]:
 
 
 async def bisected(
-    file: Path, scratch: Path, symptom: Symptom, bounds: Bounds = Bounds(), check: Callable = id
+    file: Path, scratch: Path, symptom: Symptom, bounds: Bounds | None = None, check: Callable = id
 ) -> Bisection:
     bisections = Bisections(LocalPool(), Limits(), scratch)
     try:
-        bisections.start(failed(file, None), {"model": file}, symptom, None, bounds)
+        bisections.start(failed(file, None), {"model": file}, symptom, None, bounds or Bounds())
         done = await bisections.wait("c0ffee", 600)
         check(done)
         return done

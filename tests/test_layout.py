@@ -19,6 +19,10 @@ BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "mi
 
 # Tested through the file that is named: by themselves they have no behaviour that could be seen.
 TESTED_ELSEWHERE = {
+    "service/worker/bisecting.py": "tests/test_bisection.py",
+    "service/compiler/rerun.py": "tests/api/test_repro.py",
+    "service/repro.py": "tests/api/test_repro.py",
+    "service/api/bisect_schemas.py": "tests/api/test_bisect.py",
     "service/__main__.py": "tests/e2e/test_faults.py",
     "service/serving.py": "tests/e2e/test_faults.py",
     "service/run.py": "tests/e2e/test_faults.py",
@@ -48,6 +52,10 @@ TESTED_ELSEWHERE = {
     "service/compiler/node_values.py": "tests/compiler/test_step_numbers.py",
     "service/counterparts.py": "tests/api/test_provenance.py",
     "service/examinations.py": "tests/api/test_profile.py",
+    "service/publications.py": "tests/api/test_models.py",
+    "service/serving_errors.py": "tests/api/test_models.py",
+    "service/statistics.py": "tests/api/test_oip.py",
+    "service/api/oip_body.py": "tests/api/test_oip.py",
     "service/compile_workers.py": "tests/api/test_going_on.py",
     "service/uninterrupted.py": "tests/test_compilations.py",
     "service/compiler/report.py": "tests/compiler/passes/test_fuse_dense_add.py",

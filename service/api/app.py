@@ -13,7 +13,23 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api import about, bisect, compile, events, infer, inspect, ir, problems, profile, provenance, report, repro
+from service.api import (
+    about,
+    bisect,
+    compile,
+    events,
+    infer,
+    inspect,
+    ir,
+    models,
+    oip,
+    page,
+    problems,
+    profile,
+    provenance,
+    report,
+    repro,
+)
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -24,14 +40,16 @@ from service.examinations import Examinations
 from service.inspections import Inspections
 from service.journal import Journal
 from service.pool import Pool, probe_sandbox
+from service.publications import Publications
 from service.sessions import Sessions
 from service.settings import Settings
+from service.statistics import Statistics
 from service.store import Store, open_store
 from service.version import VERSION
 
 log = logging.getLogger(__name__)
 
-ROUTED = (compile, bisect, inspect, ir, provenance, profile, repro, report, infer, about, events)
+ROUTED = (compile, bisect, inspect, ir, provenance, profile, repro, report, infer, models, oip, about, events, page)
 DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
 
 
@@ -95,7 +113,8 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     bisections = Bisections(pool, settings.limits, data.store.scratch)
     sandbox = await probe_sandbox()
     parts = (compilations, sessions, inspections, examinations, bisections)
-    app.state.services = Services(settings, data.store, pool, *parts, sandbox)
+    publications = Publications(data.journal, compilations)
+    app.state.services = Services(settings, data.store, pool, *parts, publications, Statistics(), sandbox)
     starting: list[asyncio.Task[None]] = []
     try:
         compilations.recover()

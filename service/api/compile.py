@@ -265,6 +265,7 @@ async def delete_compilation(id: str, request: Request, services: ServicesDep) -
     """Cancels a Compilation that has not ended; deletes one that has, with all that belongs to it alone."""
     check_parameters(request)
     compilation = services.compilations.get(id)
+    services.publications.check_deletable(id)
     await services.compilations.delete(id)
     if compilation.state.ended:
         services.sessions.unload(id)

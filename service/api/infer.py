@@ -15,8 +15,7 @@ from service.api.schemas import InferResponse
 from service.api.state import ServicesDep
 from service.api.tensors import read_inputs, write_outputs
 from service.api.upload import read_body
-from service.errors import CompilationNotReady, InvalidField, UnknownField, nearest
-from service.nouns import State
+from service.errors import InvalidField, UnknownField, nearest
 
 router = APIRouter(tags=["infer"])
 
@@ -36,7 +35,7 @@ _PARSE_IN_THREAD_BYTES = 64 << 10
     },
 )
 async def post_infer(request: Request, services: ServicesDep) -> Response:
-    """Runs an Artifact. `model` is the id of a Compilation that succeeded."""
+    """Runs an Artifact. `model` is the name of a published model, or the id of a Compilation that succeeded."""
     check_parameters(request)
     body = await read_body(request, services.settings.limits.infer_body_bytes)
     if len(body) > _PARSE_IN_THREAD_BYTES:
@@ -44,15 +43,8 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
     else:
         fields = parse_object(body, "The body")
     _check_fields(fields)
-    compilation = services.compilations.get(fields["model"])
-    artifact, signature = compilation.artifact, compilation.signature
-    if compilation.state is not State.SUCCEEDED or artifact is None or signature is None:
-        raise CompilationNotReady(
-            f"The compilation is {compilation.state.value}, so there is nothing to run. "
-            f"GET /compile/{compilation.id} says why.",
-            id=compilation.id,
-            state=compilation.state.value,
-        )
+    found = services.publications.find(fields["model"])
+    compilation, artifact, signature = found.compilation, found.artifact, found.signature
     may_have_booleans = b"true" in body or b"false" in body
     inputs = await _in_thread_if_large(
         len(body), lambda: read_inputs(fields["inputs"], signature, may_have_booleans=may_have_booleans)
@@ -63,7 +55,7 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
     written = await _in_thread_if_large(size, lambda: write_outputs(outputs, signature, as_oip=as_oip))
     answer = {"model": compilation.id, "outputs": written}
     if as_oip:
-        answer["model_name"] = compilation.id
+        answer["model_name"] = found.name
     if "id" in fields:
         answer["id"] = fields["id"]
     return JSONResponse(answer)
@@ -83,7 +75,7 @@ def _check_fields(fields: dict[str, Any]) -> None:
                 nearest=near,
             )
     if not isinstance(fields.get("model"), str):
-        raise InvalidField("`model` must be the id of a compilation, as POST /compile answers it.", field="model")
+        raise InvalidField("`model` must be the name of a published model or the id of a compilation.", field="model")
     if not isinstance(fields.get("id", ""), str):
         raise InvalidField("`id` must be a string.", field="id")
     if "inputs" not in fields:

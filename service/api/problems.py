@@ -39,8 +39,16 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _answer_unforeseen)
 
 
-def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer for a Problem, with an ``instance`` that the log has too for errors of ours."""
+# Under this path the errors are those of the Open Inference Protocol.
+OIP = "/v2"
+_OIP_STATUSES = (404, 405, 413, 415)
+
+
+def respond(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer for a Problem, with an ``instance`` that the log has too for errors of ours.
+
+    Below /v2 it is ``{"error": detail}``, and 400 for what is the caller's fault and has no status of its own there.
+    """
     instance = f"urn:uuid:{uuid.uuid4()}"
     if problem.status >= 500:
         log.error("%s: %s %s", instance, problem.slug, problem.detail, exc_info=problem)
@@ -50,34 +58,41 @@ def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Respo
     if isinstance(problem, (BodyTooLarge, MalformedRequest)):
         # Part of the body may still be on its way; it must not be read as the next request.
         all_headers["Connection"] = "close"
+    path = request.url.path
+    if path == OIP or path.startswith(f"{OIP}/"):
+        status = problem.status if problem.status >= 500 or problem.status in _OIP_STATUSES else 400
+        return JSONResponse({"error": problem.detail}, status, all_headers)
     content = {**problem.to_json(), "instance": instance}
     return JSONResponse(content, problem.status, all_headers, media_type=MEDIA_TYPE)
 
 
-async def _answer_problem(_request: Request, error: Exception) -> Response:
-    return respond(error if isinstance(error, Problem) else InternalError("The server met an error."))
+async def _answer_problem(request: Request, error: Exception) -> Response:
+    return respond(request, error if isinstance(error, Problem) else InternalError("The server met an error."))
 
 
 async def _answer_validation(request: Request, error: Exception) -> Response:
     found = error.errors()[0] if isinstance(error, RequestValidationError) else {}
     name = ".".join(str(part) for part in found.get("loc", ())[1:])
     value = request.query_params.get(name)
-    return respond(InvalidField(f"`{name}` is {value!r}: {str(found.get('msg', 'invalid')).lower()}.", field=name))
+    return respond(
+        request, InvalidField(f"`{name}` is {value!r}: {str(found.get('msg', 'invalid')).lower()}.", field=name)
+    )
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     path = request.url.path
     if not isinstance(error, HTTPException):
-        return respond(InternalError("The server met an error."))
+        return respond(request, InternalError("The server met an error."))
     if error.status_code == 405:
         allowed = _allowed_methods(request)
         return respond(
+            request,
             MethodNotAllowed(f"{path} does not take {request.method}; it takes {allowed}.", allowed=allowed),
             {"Allow": allowed},
         )
     if error.status_code == 404:
-        return respond(NotFound(f"There is nothing at {path}. /openapi.json lists all paths.", path=path))
-    return respond(MalformedRequest(f"The request was refused: {error.detail}."))
+        return respond(request, NotFound(f"There is nothing at {path}. /openapi.json lists all paths.", path=path))
+    return respond(request, MalformedRequest(f"The request was refused: {error.detail}."))
 
 
 def _allowed_methods(request: Request) -> str:
@@ -96,7 +111,9 @@ async def _answer_nobody(_request: Request, _error: Exception) -> Response:
 
 async def _answer_unforeseen(request: Request, error: Exception) -> Response:
     log.error("%s %s met an error that was not foreseen", request.method, request.url.path, exc_info=error)
-    return respond(InternalError("The server met an error that was not foreseen; its log has it under `instance`."))
+    return respond(
+        request, InternalError("The server met an error that was not foreseen; its log has it under `instance`.")
+    )
 
 
 def check_parameters(request: Request, *known: str) -> None:

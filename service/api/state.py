@@ -12,8 +12,10 @@ from service.compilations import Compilations
 from service.examinations import Examinations
 from service.inspections import Inspections
 from service.pool import Pool
+from service.publications import Publications
 from service.sessions import Sessions
 from service.settings import Settings
+from service.statistics import Statistics
 from service.store import Store
 
 
@@ -29,6 +31,8 @@ class Services:
     inspections: Inspections
     examinations: Examinations
     bisections: Bisections
+    publications: Publications
+    statistics: Statistics
     sandbox: dict[str, dict[str, str]]
 
 

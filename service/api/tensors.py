@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes  # noqa: F401  makes numpy know bfloat16
@@ -41,7 +42,7 @@ OIP_DATATYPES = {
     "FP64": "float64",
     "BF16": "bfloat16",
 }
-_OIP_NAMES = {dtype: name for name, dtype in OIP_DATATYPES.items()}
+OIP_NAMES = {dtype: name for name, dtype in OIP_DATATYPES.items()}
 _TENSOR_FIELDS = ("name", "shape", "datatype", "data", "parameters")
 _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 32
@@ -73,16 +74,23 @@ def read_inputs(given: Any, signature: Signature, *, may_have_booleans: bool) ->
             raise MissingInput(f"The input {name!r} is missing; the model's inputs are {', '.join(names)}.", input=name)
     if may_have_booleans:
         for spec in signature.inputs:
-            _refuse_mixed(by_name[spec.name]["data"], spec)
+            refuse_mixed(by_name[spec.name]["data"], spec)
+    return hold_to_signature({spec.name: read_tensor(by_name[spec.name], spec) for spec in signature.inputs}, signature)
+
+
+def hold_to_signature(arrays: Mapping[str, Array], signature: Signature) -> list[RawTensor]:
+    """Arrays of the right dtypes in the Signature's order. Raises MissingInput, InputShape."""
     symbols: dict[str, tuple[int, str]] = {}
-    arrays = [_read_tensor(by_name[spec.name], spec) for spec in signature.inputs]
-    for spec, array in zip(signature.inputs, arrays, strict=True):
-        _check_shape(spec, array.shape, symbols)
+    names = [spec.name for spec in signature.inputs]
+    for spec in signature.inputs:
+        if spec.name not in arrays:
+            raise MissingInput(
+                f"The input {spec.name!r} is missing; the model's inputs are {', '.join(names)}.", input=spec.name
+            )
+        _check_shape(spec, arrays[spec.name].shape, symbols)
     _check_ranges(_with_parts(symbols), signature)
-    return [
-        RawTensor(spec.dtype, array.shape, array.tobytes())
-        for spec, array in zip(signature.inputs, arrays, strict=True)
-    ]
+    ordered = [(spec, arrays[spec.name]) for spec in signature.inputs]
+    return [RawTensor(spec.dtype, array.shape, array.tobytes()) for spec, array in ordered]
 
 
 def _by_name(given: list[Any]) -> dict[str, JsonObject]:
@@ -106,10 +114,11 @@ def _by_name(given: list[Any]) -> dict[str, JsonObject]:
     return by_name
 
 
-def _read_tensor(tensor: JsonObject, spec: TensorSpec) -> Array:
+def read_tensor(tensor: JsonObject, spec: TensorSpec) -> Array:
+    """The `data` of a tensor as JSON. Raises InputDtype, InputShape, InputData."""
     datatype = tensor.get("datatype")
     if datatype is not None and (not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype):
-        wanted = _OIP_NAMES.get(spec.dtype, spec.dtype)
+        wanted = OIP_NAMES.get(spec.dtype, spec.dtype)
         raise InputDtype(
             f"The input {spec.name!r} was sent as {str(datatype)[:20]}, the model takes {wanted}.",
             input=spec.name,
@@ -253,7 +262,7 @@ def _out_of_range(spec: TensorSpec) -> InputData:
     return InputData(f"The data of input {spec.name!r} go outside the range of {spec.dtype}.", input=spec.name)
 
 
-def _refuse_mixed(data: Any, spec: TensorSpec) -> None:
+def refuse_mixed(data: Any, spec: TensorSpec) -> None:
     """numpy reads `true` among numbers as 1. Raises InputData."""
     pending = [data]
     kinds = set()
@@ -284,14 +293,14 @@ def _replace_nonfinite(data: Any, spec: TensorSpec, depth: int) -> Any:
 
 def write_outputs(tensors: list[RawTensor], signature: Signature, *, as_oip: bool) -> Any:
     """The outputs by name as nested lists, or as a list of OIP tensors with flat data."""
-    arrays = [np.frombuffer(tensor.data, tensor.dtype).reshape(tensor.shape) for tensor in tensors]
+    arrays = [_array_of(tensor) for tensor in tensors]
     named = list(zip(signature.outputs, arrays, strict=True))
     if not as_oip:
         return {spec.name: _to_lists(array) for spec, array in named}
     return [
         {
             "name": spec.name,
-            "datatype": _OIP_NAMES.get(array.dtype.name, array.dtype.name),
+            "datatype": OIP_NAMES.get(array.dtype.name, array.dtype.name),
             "shape": list(array.shape),
             "data": _to_lists(array.reshape(-1)),
         }
@@ -315,3 +324,12 @@ def _name_nonfinite(value: Any) -> Any:
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def oip_data(tensor: RawTensor) -> Any:
+    """The elements in C order; floats that JSON lacks as strings."""
+    return _to_lists(_array_of(tensor).reshape(-1))
+
+
+def _array_of(tensor: RawTensor) -> Array:
+    return np.frombuffer(tensor.data, tensor.dtype).reshape(tensor.shape)

@@ -95,6 +95,8 @@ class _Locator:
     def _times_of_other(self, model: ImportedModel, judge: TimeJudge) -> Iterator[tuple[int, float]]:
         """For each step the time of a run after the one of the other recipe that it is compared with."""
         pairs = counterparts(self._job.recipe.passes, self._symptom.against)
+        # The last is for what the other recipe does beyond.
+        pairs.append(len(self._symptom.against))
         wanted = {pairs[index] for index in range(len(pairs)) if self._is_looked_at(index)}
         times: dict[int, float] = {}
         mod = model.module
@@ -181,14 +183,27 @@ class _Locator:
                 pass_context(self._job.recipe.context, [self._inner]),
             ):
                 executable = build_executable(mod, self._target)
-            if judge is None or isinstance(judge, TimeJudge):
+            if judge is None:
                 return None
             self._emit(begin("run", last, None), ())
+            if isinstance(judge, TimeJudge):
+                return self._slow_in_the_end(judge, mod, last)
             with boundary(ExecutionFailed, "The library could not be run", self._job.limits):
                 verdict = judge.verdict(mod, executable)
         except Problem as problem:
             return self._failure(problem, last, None)
         return None if verdict is None else self._finding(last, None, verdict)
+
+    def _slow_in_the_end(self, judge: TimeJudge, mod: IRModule, last: int) -> Finding | None:
+        """Where no step is slower than its counterpart, the other recipe may do more."""
+        judge.reference_ms = self._references[last]
+        verdict = judge.verdict(mod)
+        if verdict is None:
+            return None
+        done = counterparts(self._job.recipe.passes, self._symptom.against)[-1]
+        more = ", ".join(spec.name for spec in self._symptom.against[done:])
+        message = f"{verdict.message} The other recipe goes on with: {more or 'nothing'}."
+        return self._finding(last, None, dataclasses.replace(verdict, message=message))
 
     def _inside(self, judge: Judge, before: IRModule, index: int, spec: PassSpec, verdict: Verdict) -> Finding:
         """The finding, with TVM's pass after which the module shows it first."""

@@ -6,7 +6,7 @@ from service.catalogue import Catalogue, RecipeInfo
 from service.compiler.passes import pass_info, pass_names
 from service.errors import JsonObject
 
-DEFAULT_RECIPE = "generic"
+DEFAULT_RECIPE = "fast"
 
 # What each is for, and its entries, as `passes` of a request has them. A preset may name those before it.
 PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {

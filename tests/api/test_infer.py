@@ -165,7 +165,7 @@ def test_wrong_inputs_are_refused_by_name_and_the_model_still_serves(server, two
         (b'{"model": "a"}', "invalid-field"),
         (b'{"model": "a", "inputs": {}, "id": 5}', "invalid-field"),
         (b'{"model": "a", "input": {}}', "unknown-field"),
-        (b'{"model": "a", "inputs": {}}', "unknown-compilation"),
+        (b'{"model": "a", "inputs": {}}', "unknown-model"),
     ],
 )
 def test_a_malformed_body_is_refused(server, body, slug):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tvm import IRModule, relax
+from tvm import IRModule, relax, tirx
 from tvm.ir import Op
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import Dataflow, relax_functions
 from service.compiler.report import Report
 from service.compiler.schedules.block_form import write
 from service.compiler.schedules.computation import Computation, Program, inlined, read, shape_of
@@ -218,8 +218,6 @@ def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
         return None
 
     def on_load(buffer: Any, indices: list[Any]) -> Any:
-        from tvm import tirx
-
         return tirx.BufferLoad(result, indices) if buffer.same_as(source) else None
 
     moved = tuple(
@@ -240,8 +238,6 @@ def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
 
 
 def _uses(function: Any) -> dict[Any, int]:
-    from service.compiler.dataflow import Dataflow
-
     dataflow = Dataflow(function)
     found: dict[Any, int] = {}
     relax.analysis.post_order_visit(

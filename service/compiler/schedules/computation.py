@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Range, TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import BufferStore, For, SeqStmt
@@ -227,8 +227,6 @@ class Indices:
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.analyzer = sym.Analyzer()
         for axis in axes:
-            from tvm.ir import Range
-
             self.analyzer.bind(axis.var, Range(integer(0), integer(axis.extent)))
 
     def simplify(self, expr: Any) -> Any:

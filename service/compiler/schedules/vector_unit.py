@@ -1,4 +1,4 @@
-"""What a kernel must know of the CPU: the width of its vectors, how many it has, and how much its caches hold."""
+"""What a kernel must know of the CPU: the width of its vectors and how many of them it has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm.target import codegen
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """One row of the table: bytes of a vector register and the number of registers; sizes of the caches in bytes.
+    """One row of the table: bytes of a vector register and the number of registers.
 
     `chains` is how many additions must be on their way at once to keep the arithmetic busy: its latency in cycles
     times the operations that start in a cycle.
@@ -19,10 +19,7 @@ class VectorUnit:
     name: str
     vector_bytes: int
     registers: int
-    fused: bool
     chains: int
-    first_cache: int = 32 << 10
-    second_cache: int = 512 << 10
 
     def lanes(self, dtype: str) -> int:
         """How many elements of `dtype` one register holds."""
@@ -37,11 +34,11 @@ def size_of(dtype: str) -> int:
 
 # The first row whose features a target has is taken.
 _ROWS: tuple[tuple[frozenset[str], VectorUnit], ...] = (
-    (frozenset({"avx512f", "avx512vl"}), VectorUnit("avx512", 64, 32, True, 8)),
-    (frozenset({"avx2", "fma"}), VectorUnit("avx2", 32, 16, True, 8)),
-    (frozenset({"avx"}), VectorUnit("avx", 32, 16, False, 6)),
-    (frozenset({"neon"}), VectorUnit("neon", 16, 32, True, 8)),
-    (frozenset(), VectorUnit("sse2", 16, 16, False, 6)),
+    (frozenset({"avx512f", "avx512vl"}), VectorUnit("avx512", 64, 32, 8)),
+    (frozenset({"avx2", "fma"}), VectorUnit("avx2", 32, 16, 8)),
+    (frozenset({"avx"}), VectorUnit("avx", 32, 16, 6)),
+    (frozenset({"neon"}), VectorUnit("neon", 16, 32, 8)),
+    (frozenset(), VectorUnit("sse2", 16, 16, 6)),
 )
 
 

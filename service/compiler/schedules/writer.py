@@ -18,7 +18,6 @@ from service.compiler.schedules.vector_maths import vectorisable
 
 # Work below which starting threads costs more than it saves, in elementary operations.
 PARALLEL_WORK = 1 << 18
-_LARGEST_LOCAL = 64 << 10
 
 
 class Writer:

@@ -169,7 +169,7 @@ def test_the_nets_of_mtcnn_give_eagers_answers(name: str, form: str, tmp_path: P
         torch.testing.assert_close(given, expected)
 
 
-def written(net: nn.Module, x: torch.Tensor, form: str, file: Path) -> Path:
+def write(net: nn.Module, x: torch.Tensor, form: str, file: Path) -> Path:
     """The net in that format, over any batch where the format says it."""
     if form == "fx":
         torch.save(torch.fx.symbolic_trace(net), file)
@@ -194,7 +194,7 @@ def test_the_nets_of_mtcnn_are_compiled_and_verified(name: str, form: str, make_
     net = make()
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     x = torch.randn(2, 3, size, size)
-    file = written(net.eval(), x, form, tmp_path / "net")
+    file = write(net.eval(), x, form, tmp_path / "net")
     inputs = (TensorSpec("x", ("batch", 3, size, size), "float32"),)
     run = make_run(str(file), format=ModelFormat(form), inputs=inputs)
     compile_model(run.job, run.emit)
@@ -231,7 +231,7 @@ def test_the_mlps_give_eagers_predictions_in_every_format(
                 for part in ("weight", "bias")
             }
         )
-    file = written(net.eval(), torch.from_numpy(rows[:4]), form, tmp_path / "net")
+    file = write(net.eval(), torch.from_numpy(rows[:4]), form, tmp_path / "net")
     run = make_run(str(file), format=ModelFormat(form), inputs=(TensorSpec("x", ("batch", rows.shape[1]), "float32"),))
     compile_model(run.job, run.emit)
     (answer,) = Session(run.job.library_path).run([rows])
@@ -268,7 +268,7 @@ def test_the_digit_recognizer_is_compiled_from_every_format(make_run: MakeRun, t
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     net.eval()
     x = torch.rand(2, 1, 28, 28)
-    file = written(net, x, form, tmp_path / "net")
+    file = write(net, x, form, tmp_path / "net")
     assert recognise(file).value == form
     inputs = (TensorSpec("x", ("batch", 1, 28, 28), "float32"),)
     run = make_run(str(file), format=ModelFormat(form), inputs=inputs)

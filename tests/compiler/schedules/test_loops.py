@@ -23,11 +23,17 @@ def recurrence(kind, steps, batch, width, reverse):
     return te.create_prim_func([*given, *results], "int64"), shapes, out
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU, TANH], ids=["lstm", "gru", "tanh"])
 @pytest.mark.parametrize(
-    ("batch", "width", "unit"), [(1, 16, "avx512"), (1, 37, "avx2"), (3, 5, "avx2"), (2, 80, "avx512")]
+    ("kind", "batch", "width", "unit", "reverse"),
+    [
+        (LSTM, 1, 16, "avx512", False),
+        (LSTM, 2, 37, "avx2", True),
+        (LSTM, 1, 80, "avx512", True),
+        (GRU, 1, 37, "avx2", False),
+        (GRU, 3, 5, "avx512", True),
+        (TANH, 2, 80, "avx2", False),
+    ],
 )
-@pytest.mark.parametrize("reverse", [False, True])
 def test_recurrent_layers_are_as_before(kind, batch, width, unit, reverse):
     function, shapes, out = recurrence(kind, 4, batch, width, reverse)
     kernel = loops.schedule("main", function, Situation(UNITS[unit]))

@@ -1,4 +1,7 @@
-"""Folds along rows against numpy: softmax with masked rows, layer normalisation, sums, extrema, tests."""
+"""Folds along rows against numpy: softmax with masked rows, layer normalisation, sums, extrema, tests.
+
+Through service.compiler.schedules.folding.
+"""
 
 from __future__ import annotations
 

@@ -55,4 +55,4 @@ def test_named_levels_have_their_vectors(cpu, name, lanes):
 def test_without_a_target_every_cpu_will_do():
     assert vector_unit(None).name == "sse2"
     assert size_of("bfloat16") == 2
-    assert VectorUnit("one", 16, 8, False, 4).lanes("float64") == 2
+    assert VectorUnit("one", 16, 8, 4).lanes("float64") == 2

@@ -2,6 +2,7 @@
 
 from relaxd import errors
 from relaxd.aio import AsyncClient, AsyncCompilation
+from relaxd.bisection import Bisection, Finding, Reduced
 from relaxd.client import Client, Compilation
 from relaxd.errors import (
     AnswerTimeout,
@@ -35,9 +36,11 @@ __all__ = [
     "AnswerTimeout",
     "AsyncClient",
     "AsyncCompilation",
+    "Bisection",
     "Client",
     "Compilation",
     "CompilationError",
+    "Finding",
     "Function",
     "Model",
     "OutputCheck",
@@ -46,6 +49,7 @@ __all__ = [
     "ProblemError",
     "Recipe",
     "RecipeInfo",
+    "Reduced",
     "RelaxdError",
     "RequestError",
     "ServerError",

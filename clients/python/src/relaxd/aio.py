@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import httpx
 from numpy.typing import ArrayLike
 
+from relaxd import bisection as bisections
 from relaxd import calls
+from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
 from relaxd.connection import build_request, check_base_url
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
@@ -104,6 +106,51 @@ class AsyncClient:
     async def infer(self, compilation: str, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
         """As `Client.infer`."""
         return await self._run(calls.infer(compilation, inputs, None))
+
+    async def repro(self, compilation: str) -> bytes:
+        """As `Client.repro`."""
+        return await self._run(bisections.repro(compilation))
+
+    async def report(self, compilation: str, *, profile: bool = False) -> str:
+        """As `Client.report`."""
+        return await self._run(bisections.report(compilation, profile))
+
+    async def bisect(
+        self,
+        compilation: str,
+        *,
+        symptom: str = "auto",
+        against: str | None = None,
+        factor: float | None = None,
+        attempts: int | None = None,
+        seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+        wait_s: float = 600.0,
+    ) -> Bisection:
+        """As `Client.bisect`."""
+        flow = bisections.bisect(
+            compilation,
+            symptom=symptom,
+            against=against,
+            factor=factor,
+            attempts=attempts,
+            seconds=seconds,
+            on_progress=on_progress,
+            wait_s=wait_s,
+        )
+        return await self._run(flow)
+
+    async def bisection(self, compilation: str, *, wait_s: int = 0) -> Bisection:
+        """As `Client.bisection`."""
+        return await self._run(bisections.bisection(compilation, wait_s))
+
+    async def stop_bisection(self, compilation: str) -> None:
+        """As `Client.stop_bisection`."""
+        await self._run(bisections.stop_bisection(compilation))
+
+    async def reduced_model(self, compilation: str) -> bytes:
+        """As `Client.reduced_model`."""
+        return await self._run(bisections.reduced_model(compilation))
 
     async def passes(self) -> list[PassInfo]:
         """As `Client.passes`."""

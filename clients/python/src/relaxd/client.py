@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import httpx
 from numpy.typing import ArrayLike
 
+from relaxd import bisection as bisections
 from relaxd import calls
+from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
 from relaxd.connection import build_request, check_base_url
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
@@ -120,6 +122,56 @@ class Client:
         Signature is asked for first; arrays by name, or `Compilation.infer`, need one request.
         """
         return self._run(calls.infer(compilation, inputs, None))
+
+    def repro(self, compilation: str) -> bytes:
+        """A zip with all that it takes to run the Compilation again without a server: unpack, then rerun.py."""
+        return self._run(bisections.repro(compilation))
+
+    def report(self, compilation: str, *, profile: bool = False) -> str:
+        """One HTML page with all that is known of the Compilation; `profile` has its time measured first."""
+        return self._run(bisections.report(compilation, profile))
+
+    def bisect(
+        self,
+        compilation: str,
+        *,
+        symptom: str = "auto",
+        against: str | None = None,
+        factor: float | None = None,
+        attempts: int | None = None,
+        seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+        wait_s: float = 600.0,
+    ) -> Bisection:
+        """Which step goes wrong, which pass of TVM in it, and a smaller model that shows it, once that is found.
+
+        `symptom` is ``auto`` (what the Compilation failed of), ``wrong``, or ``slow`` with the id of a quicker one as
+        `against`, by `factor`. `attempts` and `seconds` are its limits. `on_progress` is called with the Bisection as
+        it stands, every few seconds. Raises NoSymptom where nothing is wrong, StillRunning when `wait_s` is over.
+        """
+        flow = bisections.bisect(
+            compilation,
+            symptom=symptom,
+            against=against,
+            factor=factor,
+            attempts=attempts,
+            seconds=seconds,
+            on_progress=on_progress,
+            wait_s=wait_s,
+        )
+        return self._run(flow)
+
+    def bisection(self, compilation: str, *, wait_s: int = 0) -> Bisection:
+        """The bisection of a Compilation in whatever state it is in, after waiting for at most `wait_s` seconds."""
+        return self._run(bisections.bisection(compilation, wait_s))
+
+    def stop_bisection(self, compilation: str) -> None:
+        """Cancels a bisection that has not ended, forgets one that has."""
+        self._run(bisections.stop_bisection(compilation))
+
+    def reduced_model(self, compilation: str) -> bytes:
+        """The smallest model that a bisection has found so far, as a `.pt2`."""
+        return self._run(bisections.reduced_model(compilation))
 
     def passes(self) -> list[PassInfo]:
         """The passes that the server has."""

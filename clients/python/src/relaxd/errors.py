@@ -185,6 +185,14 @@ class InputData(RequestError, slug="input-data"):
     """The values of an input are ragged, too many or few, or out of range."""
 
 
+class IndexOutOfRange(RequestError, slug="index-out-of-range"):
+    """An input is used as an index and lies outside of what it points into."""
+
+
+class CheckFailed(RequestError, slug="check-failed"):
+    """The inputs do not pass a check of the model, or a condition on sizes that it was exported under."""
+
+
 class UnknownCompilation(RequestError, slug="unknown-compilation"):
     """No Compilation has that id."""
 
@@ -219,6 +227,10 @@ class NotAcceptable(RequestError, slug="not-acceptable"):
 
 class CompilationNotReady(RequestError, slug="compilation-not-ready"):
     """The Compilation has not succeeded, so it cannot run; extension `state`."""
+
+
+class NoSymptom(RequestError, slug="no-symptom"):
+    """Nothing is wrong with the Compilation that a bisection could look for."""
 
 
 class Cancelled(RequestError, slug="cancelled"):

@@ -1,0 +1,215 @@
+"""The Open Inference Protocol v2 over HTTP: what unmodified clients of Triton and KServe speak."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import JSONResponse
+
+from service.api import oip_body
+from service.api.problems import check_parameters
+from service.api.state import Services, ServicesDep
+from service.api.tensors import OIP_NAMES
+from service.api.upload import read_body
+from service.errors import CompilationNotReady, DeadlineExceeded, InvalidField, JsonObject
+from service.nouns import TensorSpec
+from service.publications import Servable
+from service.version import VERSION
+
+router = APIRouter(prefix="/v2", tags=["open inference protocol"])
+
+EXTENSIONS = ("binary_tensor_data", "model_repository", "model_configuration", "statistics")
+# Work on more than this at once would keep other requests waiting.
+_THREAD_BYTES = 64 << 10
+
+JsonHeader = Annotated[str | None, Header(alias=oip_body.HEADER_LENGTH)]
+
+
+@router.get("")
+async def get_server(request: Request) -> JsonObject:
+    """Server metadata."""
+    check_parameters(request)
+    return {"name": "relaxd", "version": VERSION, "extensions": list(EXTENSIONS)}
+
+
+@router.get("/health/live")
+async def get_live() -> JsonObject:
+    """Whether the server answers."""
+    return {"live": True}
+
+
+@router.get("/health/ready")
+async def get_ready(services: ServicesDep) -> Response:
+    """Whether artifacts can be run: 200, or 400 while the workers start."""
+    ready = services.pool.states().get("infer") == "ready"
+    return JSONResponse({"ready": ready}, 200 if ready else 400)
+
+
+@router.get("/models/stats")
+async def get_all_stats(services: ServicesDep) -> JsonObject:
+    """Statistics of all models that were asked for."""
+    return {"model_stats": services.statistics.all()}
+
+
+@router.get("/models/{model}")
+@router.get("/models/{model}/versions/{version}")
+async def get_model(model: str, request: Request, services: ServicesDep, version: str | None = None) -> JsonObject:
+    """Model metadata: -1 stands for a dimension that may have any size of its range."""
+    check_parameters(request)
+    found = services.publications.find(model, version)
+    signature = found.signature
+    return {
+        "name": found.name,
+        "versions": _versions(found, services),
+        "platform": "tvm_relax",
+        "inputs": [_metadata(spec) for spec in signature.inputs],
+        "outputs": [_metadata(spec) for spec in signature.outputs],
+    }
+
+
+@router.get("/models/{model}/ready")
+@router.get("/models/{model}/versions/{version}/ready")
+async def get_model_ready(model: str, services: ServicesDep, version: str | None = None) -> JsonObject:
+    """Whether the model can be run."""
+    found = services.publications.find(model, version)
+    return {"name": found.name, "ready": True}
+
+
+@router.get("/models/{model}/config")
+@router.get("/models/{model}/versions/{version}/config")
+async def get_model_config(model: str, services: ServicesDep, version: str | None = None) -> JsonObject:
+    """The part of Triton's model configuration that follows from the Signature."""
+    found = services.publications.find(model, version)
+    return {
+        "name": found.name,
+        "platform": "tvm_relax",
+        "backend": "tvm",
+        "max_batch_size": 0,
+        "input": [_configuration(spec) for spec in found.signature.inputs],
+        "output": [_configuration(spec) for spec in found.signature.outputs],
+    }
+
+
+@router.get("/models/{model}/stats")
+@router.get("/models/{model}/versions/{version}/stats")
+async def get_model_stats(model: str, services: ServicesDep, version: str | None = None) -> JsonObject:
+    """How often the model was run, and how long that took."""
+    found = services.publications.find(model, version)
+    return {"model_stats": [services.statistics.of(found.name, found.version)]}
+
+
+@router.post("/models/{model}/infer")
+@router.post("/models/{model}/versions/{version}/infer")
+async def post_infer(
+    model: str,
+    request: Request,
+    services: ServicesDep,
+    version: str | None = None,
+    header_length: JsonHeader = None,
+) -> Response:
+    """Runs a model on tensors as JSON or as raw bytes after it; the answer likewise, output by output."""
+    check_parameters(request)
+    started = time.perf_counter_ns()
+    found = services.publications.find(model, version)
+    body = await read_body(request, services.settings.limits.infer_body_bytes)
+    try:
+        answer, run_ns = await _infer(found, body, header_length, request, services)
+    except Exception:
+        services.statistics.failed(found.name, found.version, time.perf_counter_ns() - started)
+        raise
+    services.statistics.succeeded(found.name, found.version, time.perf_counter_ns() - started, run_ns)
+    return Response(answer.body, headers=answer.headers)
+
+
+async def _infer(
+    found: Servable, body: bytes, header_length: str | None, request: Request, services: Services
+) -> tuple[oip_body.OipAnswer, int]:
+    encoding = request.headers.get("content-encoding")
+    limit = services.settings.limits.infer_body_bytes
+
+    def read() -> oip_body.OipRequest:
+        return oip_body.read_request(oip_body.inflate(body, encoding, limit), header_length, found.signature)
+
+    small = len(body) <= _THREAD_BYTES and encoding is None
+    asked = read() if small else await asyncio.to_thread(read)
+    begun = time.perf_counter_ns()
+    key, library = found.compilation.id, found.artifact
+    running = services.sessions.run(key, lambda: services.compilations.library(library), asked.inputs)
+    if asked.timeout_us is None:
+        tensors = await running
+    else:
+        try:
+            tensors = await asyncio.wait_for(running, asked.timeout_us / 1e6)
+        except TimeoutError as error:
+            limit_s = asked.timeout_us / 1e6
+            raise DeadlineExceeded(
+                f"The request's `timeout` of {asked.timeout_us} µs is over.", limit_s=limit_s
+            ) from error
+    run_ns = time.perf_counter_ns() - begun
+    accept = request.headers.get("accept-encoding", "")
+
+    def write() -> oip_body.OipAnswer:
+        plain = oip_body.write_answer(found.name, found.version, asked, tensors, found.signature)
+        return oip_body.deflated(plain, accept)
+
+    small = sum(len(tensor.data) for tensor in tensors) <= _THREAD_BYTES
+    return (write() if small else await asyncio.to_thread(write)), run_ns
+
+
+@router.post("/repository/index")
+async def post_index(request: Request, services: ServicesDep) -> list[JsonObject]:
+    """All published models and their versions. ``{"ready": true}`` leaves out those that cannot be run."""
+    body = await read_body(request, services.settings.limits.request_bytes)
+    only_ready = b'"ready"' in body and b"true" in body
+    index = []
+    for name in services.publications.names():
+        for entry in services.publications.describe(name)["versions"]:
+            version = str(entry["version"])
+            try:
+                services.publications.find(name, version)
+                state, reason = "READY", ""
+            except CompilationNotReady as problem:
+                state, reason = "UNAVAILABLE", problem.detail
+            if state == "READY" or not only_ready:
+                index.append({"name": name, "version": version, "state": state, "reason": reason})
+    return index
+
+
+@router.post("/repository/models/{model}/load")
+async def post_load(model: str, request: Request, services: ServicesDep) -> JsonObject:
+    """Loads the artifact of a model now, and not with its first request. Parameters are not taken."""
+    body = await read_body(request, services.settings.limits.request_bytes)
+    if b'"config"' in body or b'"file:' in body:
+        raise InvalidField(
+            "A model's configuration and files cannot be replaced when it is loaded.", field="parameters"
+        )
+    found = services.publications.find(model)
+    await services.sessions.preload(found.compilation.id, lambda: services.compilations.library(found.artifact))
+    return {}
+
+
+@router.post("/repository/models/{model}/unload")
+async def post_unload(model: str, request: Request, services: ServicesDep) -> JsonObject:
+    """Ends the worker of a model when its requests are answered; the next request loads it again."""
+    await read_body(request, services.settings.limits.request_bytes)
+    services.sessions.unload(services.publications.find(model).compilation.id)
+    return {}
+
+
+def _versions(found: Servable, services: Services) -> list[str]:
+    if found.name not in services.publications.names():
+        return [found.version]
+    return sorted(str(each["version"]) for each in services.publications.describe(found.name)["versions"])
+
+
+def _metadata(spec: TensorSpec) -> dict[str, Any]:
+    shape = [size if isinstance(size, int) else -1 for size in spec.shape]
+    return {"name": spec.name, "datatype": OIP_NAMES[spec.dtype], "shape": shape}
+
+
+def _configuration(spec: TensorSpec) -> dict[str, Any]:
+    dims = [size if isinstance(size, int) else -1 for size in spec.shape]
+    return {"name": spec.name, "data_type": f"TYPE_{OIP_NAMES[spec.dtype]}", "dims": dims}

@@ -1,0 +1,289 @@
+"""Bodies of the Open Inference Protocol v2 with the binary tensor extension: read, checked, written.
+
+The protocol: github.com/kserve/open-inference-protocol; the extension is Triton's, "extension_binary_data".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from service.api.json_body import parse_object
+from service.api.tensors import OIP_DATATYPES, OIP_NAMES, Array, hold_to_signature, oip_data, read_tensor, refuse_mixed
+from service.api.upload import too_large
+from service.errors import InputData, InputDtype, InputShape, InvalidField, JsonObject, UnknownField
+from service.nouns import Signature, TensorSpec
+from service.serving_errors import UnsupportedEncoding
+from service.sessions import ITEM_BYTES, RawTensor
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+# Only as raw bytes: JSON has no way to write them that all clients agree on.
+BINARY_ONLY = ("float16", "bfloat16")
+
+# `model_name` is what kserve's client adds; the path has said it already.
+_FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model_version")
+_INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+@dataclass(frozen=True)
+class OipRequest:
+    """Inputs in the Signature's order, and the wanted outputs by name: whether each is to come as raw bytes."""
+
+    inputs: list[RawTensor]
+    outputs: dict[str, bool]
+    id: str | None = None
+    timeout_us: int | None = None
+
+
+@dataclass(frozen=True)
+class OipAnswer:
+    """The body, and the length of its JSON part where raw bytes follow."""
+
+    body: bytes
+    header_length: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def inflate(body: bytes, encoding: str | None, limit: int) -> bytes:
+    """The body without its Content-Encoding. Raises UnsupportedEncoding, BodyTooLarge."""
+    name = (encoding or "identity").strip().lower()
+    if name in ("", "identity"):
+        return body
+    if name not in _WINDOWS:
+        raise UnsupportedEncoding(f"`Content-Encoding: {name[:40]}` is not known here; gzip and deflate are.")
+    decoder = zlib.decompressobj(_WINDOWS[name])
+    try:
+        plain = decoder.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise UnsupportedEncoding(f"The body is not {name}, as its Content-Encoding says: {error}.") from error
+    if len(plain) > limit:
+        raise too_large("The body without its encoding", limit)
+    if not decoder.eof or decoder.unused_data:
+        raise UnsupportedEncoding(f"The body is not one whole {name} stream.")
+    return plain
+
+
+def read_request(body: bytes, header_length: str | None, signature: Signature) -> OipRequest:
+    """A request for a model with that Signature.
+
+    Raises MalformedRequest, InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
+    """
+    json_bytes, raw = _split(body, header_length)
+    if header_length is not None and not json_bytes:
+        return OipRequest([_whole_body(raw, signature)], _wanted(None, signature, binary=True))
+    fields = parse_object(json_bytes, "The JSON part of the body" if header_length is not None else "The body")
+    _check_fields(fields)
+    parameters = _parameters(fields, "parameters")
+    given = fields.get("inputs")
+    if not isinstance(given, list) or not given:
+        raise InvalidField("`inputs` must be a list of tensors, and not an empty one.", field="inputs")
+    may_have_booleans = b"true" in json_bytes or b"false" in json_bytes
+    arrays: dict[str, Array] = {}
+    offset = 0
+    for index, tensor in enumerate(given):
+        where = f"inputs[{index}]"
+        spec = _spec_of(tensor, where, signature, arrays)
+        if may_have_booleans and "data" in tensor:
+            refuse_mixed(tensor["data"], spec)
+        array, offset = _read_input(tensor, where, spec, raw, offset, has_raw=header_length is not None)
+        arrays[spec.name] = array
+    if offset != len(raw):
+        raise InputData(f"{len(raw) - offset} bytes are left after the last tensor; the body must end with it.")
+    inputs = hold_to_signature(arrays, signature)
+    default = _flag(parameters, "binary_data_output", "parameters")
+    wanted = _wanted(fields.get("outputs"), signature, binary=bool(default))
+    return OipRequest(inputs, wanted, fields.get("id"), _timeout(parameters))
+
+
+def _split(body: bytes, header_length: str | None) -> tuple[bytes, memoryview]:
+    if header_length is None:
+        return body, memoryview(b"")
+    if not header_length.isascii() or not header_length.isdecimal() or int(header_length) > len(body):
+        raise InvalidField(
+            f"`{HEADER_LENGTH}: {header_length[:40]}` must be the number of bytes of the JSON part, at most the "
+            f"{len(body)} of the body.",
+            field=HEADER_LENGTH,
+        )
+    length = int(header_length)
+    return body[:length], memoryview(body)[length:]
+
+
+def _check_fields(fields: JsonObject) -> None:
+    for name in fields:
+        if name not in _FIELDS:
+            raise UnknownField(f"The request has an unknown field `{name[:100]}`.", field=name[:100])
+    if not isinstance(fields.get("id", ""), str):
+        raise InvalidField("`id` must be a string.", field="id")
+
+
+def _spec_of(tensor: Any, where: str, signature: Signature, known: dict[str, Array]) -> TensorSpec:
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
+        raise InvalidField(f"`{where}` must be an object with a `name`, `shape` and `datatype`.", field=where)
+    for key in tensor:
+        if key not in _INPUT_FIELDS:
+            raise UnknownField(f"`{where}` has an unknown field `{key[:100]}`.", field=f"{where}.{key[:100]}")
+    name = tensor["name"]
+    if name in known:
+        raise InvalidField(f"The input {name[:100]!r} was sent twice.", field=where)
+    for spec in signature.inputs:
+        if spec.name == name:
+            return spec
+    names = ", ".join(spec.name for spec in signature.inputs)
+    raise InvalidField(f"The model has no input {name[:100]!r}; its inputs are {names}.", field=f"{where}.name")
+
+
+def _read_input(
+    tensor: JsonObject, where: str, spec: TensorSpec, raw: memoryview, offset: int, *, has_raw: bool
+) -> tuple[Array, int]:
+    datatype = tensor.get("datatype")
+    if not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype:
+        wanted = OIP_NAMES[spec.dtype]
+        raise InputDtype(f"The `datatype` of input {spec.name!r} must be {wanted}, not {str(datatype)[:40]}.")
+    shape = _shape_of(tensor, spec)
+    size = _parameters(tensor, f"{where}.parameters").get("binary_data_size")
+    if size is None:
+        if "data" not in tensor:
+            raise InvalidField(f"`{where}` has neither `data` nor `parameters.binary_data_size`.", field=where)
+        if spec.dtype in BINARY_ONLY:
+            raise InputDtype(f"{datatype} is sent as raw bytes only: see `binary_data_size`.", input=spec.name)
+        return read_tensor(tensor, spec), offset
+    if "data" in tensor:
+        raise InvalidField(f"`{where}` has both `data` and `binary_data_size`.", field=where)
+    if not has_raw:
+        raise InvalidField(
+            f"`{where}` has a `binary_data_size`, and the header {HEADER_LENGTH} is missing.", field=where
+        )
+    if not isinstance(size, int) or isinstance(size, bool) or size != math.prod(shape) * ITEM_BYTES[spec.dtype]:
+        raise InputData(
+            f"The input {spec.name!r} of shape {shape} has {math.prod(shape) * ITEM_BYTES[spec.dtype]} bytes, but its "
+            f"`binary_data_size` is {size}.",
+            input=spec.name,
+        )
+    if offset + size > len(raw):
+        raise InputData(f"The body ends {offset + size - len(raw)} bytes before input {spec.name!r} does.")
+    return _array(raw[offset : offset + size], spec, tuple(shape)), offset + size
+
+
+def _shape_of(tensor: JsonObject, spec: TensorSpec) -> list[int]:
+    shape = tensor.get("shape")
+    if not isinstance(shape, list) or not all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape
+    ):
+        raise InputShape(f"The `shape` of input {spec.name!r} must be a list of sizes from 0 up.", input=spec.name)
+    return shape
+
+
+def _array(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    if spec.dtype == "bool" and any(byte > 1 for byte in data.tobytes()):
+        raise InputData(f"The bytes of the BOOL input {spec.name!r} must be 0 or 1.", input=spec.name)
+    return np.frombuffer(data, spec.dtype).reshape(shape)
+
+
+def _whole_body(raw: memoryview, signature: Signature) -> RawTensor:
+    """A header length of 0: the body is the one input. One dimension that is a symbol follows from the bytes."""
+    if len(signature.inputs) != 1:
+        raise InvalidField(
+            f"A body without JSON is for models of one input; this one has {len(signature.inputs)}.",
+            field=HEADER_LENGTH,
+        )
+    (spec,) = signature.inputs
+    known = math.prod(size for size in spec.shape if isinstance(size, int)) * ITEM_BYTES[spec.dtype]
+    symbols = [size for size in spec.shape if not isinstance(size, int)]
+    count, rest = divmod(len(raw), known) if known else (0, len(raw))
+    if rest or len(symbols) > 1 or (not symbols and count != 1 and known):
+        raise InputData(f"{len(raw)} bytes are no {OIP_NAMES[spec.dtype]} tensor of shape {list(spec.shape)}.")
+    shape = tuple(size if isinstance(size, int) else count for size in spec.shape)
+    return hold_to_signature({spec.name: _array(raw, spec, shape)}, signature)[0]
+
+
+def _wanted(given: Any, signature: Signature, *, binary: bool) -> dict[str, bool]:
+    names = [spec.name for spec in signature.outputs]
+    if given is None:
+        wanted = dict.fromkeys(names, binary)
+    else:
+        wanted = {}
+        if not isinstance(given, list):
+            raise InvalidField("`outputs` must be a list of objects with a `name`.", field="outputs")
+        for index, output in enumerate(given):
+            where = f"outputs[{index}]"
+            name = output.get("name") if isinstance(output, dict) else None
+            if name not in names or name in wanted:
+                raise InvalidField(f"`{where}` must name one of {', '.join(names)}, each once.", field=where)
+            own = _parameters(output, f"{where}.parameters")
+            if own.get("classification"):
+                raise InvalidField("`classification` is not offered.", field=f"{where}.parameters.classification")
+            flag = _flag(own, "binary_data", f"{where}.parameters")
+            wanted[str(name)] = binary if flag is None else flag
+        wanted = wanted or dict.fromkeys(names, binary)
+    for spec in signature.outputs:
+        if spec.dtype in BINARY_ONLY and wanted.get(spec.name) is False:
+            raise InvalidField(
+                f"The output {spec.name!r} is {OIP_NAMES[spec.dtype]}, which is sent as raw bytes only: ask for "
+                "`binary_data` or `binary_data_output`.",
+                field="outputs",
+            )
+    return wanted
+
+
+def _parameters(holder: JsonObject, where: str) -> JsonObject:
+    parameters = holder.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise InvalidField(f"`{where}` must be an object.", field=where)
+    return parameters or {}
+
+
+def _flag(parameters: JsonObject, name: str, where: str) -> bool | None:
+    value = parameters.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidField(f"`{where}.{name}` must be true or false.", field=f"{where}.{name}")
+    return value
+
+
+def _timeout(parameters: JsonObject) -> int | None:
+    """Microseconds, as Triton has it; 0 is none."""
+    value = parameters.get("timeout")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise InvalidField("`parameters.timeout` must be a whole number of µs.", field="parameters.timeout")
+    return value or None
+
+
+def write_answer(
+    name: str, version: str, request: OipRequest, tensors: list[RawTensor], signature: Signature
+) -> OipAnswer:
+    """The answer to a request: its wanted outputs, in the order in which they were asked for."""
+    by_name = {spec.name: tensor for spec, tensor in zip(signature.outputs, tensors, strict=True)}
+    outputs, chunks = [], []
+    for wanted, binary in request.outputs.items():
+        tensor = by_name[wanted]
+        output: JsonObject = {"name": wanted, "datatype": OIP_NAMES[tensor.dtype], "shape": list(tensor.shape)}
+        if binary:
+            output["parameters"] = {"binary_data_size": len(tensor.data)}
+            chunks.append(bytes(tensor.data))
+        else:
+            output["data"] = oip_data(tensor)
+        outputs.append(output)
+    head: JsonObject = {"model_name": name, "model_version": version, "outputs": outputs}
+    if request.id is not None:
+        head["id"] = request.id
+    text = json.dumps(head, allow_nan=False, separators=(",", ":")).encode()
+    if not any(request.outputs.values()):
+        return OipAnswer(text, headers={"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+    return OipAnswer(b"".join([text, *chunks]), len(text), headers)
+
+
+def deflated(answer: OipAnswer, accept: str) -> OipAnswer:
+    """The answer in the first encoding of gzip and deflate that the caller takes, where that is worth while."""
+    taken = [part.partition(";")[0].strip().lower() for part in accept.split(",") if "q=0" not in part.replace(" ", "")]
+    name = next((each for each in taken if each in _WINDOWS), None)
+    if name is None or len(answer.body) < 1024:
+        return answer
+    coder = zlib.compressobj(1, zlib.DEFLATED, _WINDOWS[name])
+    body = coder.compress(answer.body) + coder.flush()
+    return OipAnswer(body, answer.header_length, {**answer.headers, "Content-Encoding": name})

@@ -1,0 +1,26 @@
+"""Errors of published models and of the Open Inference Protocol, beside those of `service.errors`."""
+
+from __future__ import annotations
+
+from service.errors import RequestProblem
+
+
+class UnknownModel(RequestProblem):
+    """No model is published under that name, or not in that version, and no Compilation has it as its id.
+
+    `nearest` lists similar names; ``GET /models`` all of them.
+    """
+
+    slug, status, title = "unknown-model", 404, "Unknown model"
+
+
+class CompilationPublished(RequestProblem):
+    """The Compilation is a version of a published model, so it is not deleted. `models` names them: unpublish first."""
+
+    slug, status, title = "compilation-published", 409, "The compilation is published"
+
+
+class UnsupportedEncoding(RequestProblem):
+    """The body has a Content-Encoding other than gzip and deflate, or is not what it says. Send it plainly."""
+
+    slug, status, title = "unsupported-encoding", 415, "The encoding of the body is not supported"
