@@ -13,7 +13,7 @@ from pathlib import Path
 from service.errors import InternalError, JsonObject, Problem, WorkerCrashed, problem_from_json
 from service.nouns import CompileJob, Limits
 from service.pool import Pool, Worker, WorkerGone
-from service.position import phrase, read_inner_pass, too_slow
+from service.position import phrase, read_position, too_slow
 from service.run import confinement_of
 from service.symptoms import REDUCED_FILE, Finding, Fragment, Symptom, SymptomKind
 from service.wire import Frame, FrameLimits
@@ -126,10 +126,9 @@ class _Following:
         found = {"phase": self._begun["phase"]}
         if self._begun["pass"] is not None:
             found |= {"step": self._begun["step"], "pass": self._begun["pass"]}
-        inner = read_inner_pass(folder)
-        if inner is not None and self._begun["phase"] in ("pass", "build"):
-            found["inner_pass"] = inner
-        self._begun = {**self._begun, "inner_pass": found.get("inner_pass")}
+        if self._begun["phase"] in ("pass", "build"):
+            found |= read_position(folder)
+        self._begun = {**self._begun, **found}
         return found
 
     def note_end(self, kind: SymptomKind, problem: Problem) -> None:
@@ -137,7 +136,14 @@ class _Following:
         begun = self._begun
         signal = problem.extensions.get("signal")
         self.finding = Finding(
-            kind, begun["step"], begun["pass"], problem.detail, begun.get("inner_pass"), None, problem.slug, signal
+            kind,
+            begun["step"],
+            begun["pass"],
+            problem.detail,
+            begun.get("inner_pass"),
+            begun.get("function"),
+            problem.slug,
+            signal,
         )
 
     def _understand(self, body: JsonObject) -> bool:

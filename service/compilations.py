@@ -61,6 +61,9 @@ class Compilations:
         self._unrecorded: dict[str, Compilation] = {}
         self._workers = CompileWorkers(pool, store, limits)
         self._closing = False
+        # Since the server started: ended Compilations by state and type of problem, CPU ms by phase.
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.cpu_ms: Counter[str] = Counter()
 
     def recover(self) -> None:
         """After a start: what was running is failed with `interrupted`, objects that nothing needs are deleted."""
@@ -196,9 +199,16 @@ class Compilations:
             # Its record says that it runs, and will until the next start: this server knows better.
             self._unrecorded[run.compilation.id] = run.compilation
         finally:
+            self._count(run.compilation)
             del self._runs[run.compilation.id]
             run.ended.set()
             run.note_progress()
+
+    def _count(self, compilation: Compilation) -> None:
+        problem = str((compilation.problem or {}).get("type", "")).removeprefix("/problems/")
+        self.outcomes[compilation.state.value, problem] += 1
+        for timing in compilation.timings:
+            self.cpu_ms[str(timing["phase"])] += round(timing["cpu_ms"])
 
     async def _keep_request(self, run: Run, request: Request) -> None:
         if request.model_file is not None:

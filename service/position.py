@@ -10,6 +10,7 @@ from service.errors import DeadlineExceeded, JsonObject, WorkerCrashed
 # In the work folder: what the worker notes of where it is, and what is left of it when the worker is gone.
 POSITION_FILE = "position"
 POSITION_BYTES = 512
+MAX_NAME = 100
 _NAMES = {"start": "before the import had begun", "import": "in the import", "build": "in the build"}
 
 
@@ -38,15 +39,20 @@ def too_slow(limit_s: float, doing: JsonObject) -> DeadlineExceeded:
     )
 
 
-def read_inner_pass(folder: Path) -> str | None:
-    """TVM's pass that a worker noted last in its work folder, for one that has ended; None where it noted none.
+def read_position(folder: Path) -> JsonObject:
+    """What a worker that has ended noted last in its work folder: ``inner_pass`` and ``function``, or nothing.
 
-    The worker is treated as hostile: what it wrote is cut, and anything but a name is taken for nothing.
+    The worker is treated as hostile: what it wrote is cut, and anything but names is taken for nothing.
     """
     try:
         with (folder / POSITION_FILE).open("rb") as file:
             noted = json.loads(file.read(POSITION_BYTES).rstrip(b"\0 ") or b"null")
     except (OSError, ValueError, RecursionError):
-        return None
-    name = str(noted)
-    return name if isinstance(noted, str) and name.isascii() and name.isprintable() and len(name) <= 100 else None
+        return {}
+    if not isinstance(noted, dict):
+        return {}
+    return {name: noted[name] for name in ("inner_pass", "function") if _is_name(noted.get(name))}
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isprintable() and 0 < len(value) <= MAX_NAME

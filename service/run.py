@@ -23,7 +23,7 @@ from service.errors import (
 )
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
 from service.pool import Deadline, Pool, Worker, WorkerGone
-from service.position import phrase, read_inner_pass, too_slow
+from service.position import phrase, read_position, too_slow
 from service.records import Compilation
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES
@@ -72,9 +72,9 @@ class Run:
                 )
         except TimeoutError as error:
             worker.kill()
-            raise too_slow(limits.compile_s, self._note_inner_pass(lease.folder)) from error
+            raise too_slow(limits.compile_s, self._note_position(lease.folder)) from error
         except WorkerGone as error:
-            problem = await worker.fate(phrase(self._note_inner_pass(lease.folder)))
+            problem = await worker.fate(phrase(self._note_position(lease.folder)))
             problem.extensions.update(self._doing)
             raise problem from error
         except asyncio.CancelledError:
@@ -148,11 +148,10 @@ class Run:
             doing |= {"pass": str(body["pass"]), "step": int(body["step"])}
         self._doing = doing
 
-    def _note_inner_pass(self, folder: Path) -> JsonObject:
+    def _note_position(self, folder: Path) -> JsonObject:
         """Where the worker that is gone was, inside of its pass or build, too."""
-        inner = read_inner_pass(folder)
-        if inner is not None and self._doing["phase"] in ("pass", "build"):
-            self._doing["inner_pass"] = inner
+        if self._doing["phase"] in ("pass", "build"):
+            self._doing |= read_position(folder)
         return self._doing
 
 

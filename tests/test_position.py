@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from service.position import crash, phrase, read_inner_pass, too_slow
+from service.position import crash, phrase, read_position, too_slow
 
 
 @pytest.mark.parametrize(
@@ -32,23 +32,28 @@ def test_a_position_has_a_phrase(doing, said):
 
 
 @pytest.mark.parametrize(
-    ("content", "name"),
+    ("content", "position"),
     [
-        (json.dumps("FuseOps").encode().ljust(512), "FuseOps"),
-        (b"", None),
-        (b"null", None),
-        (b"[" * 5000, None),
-        (b'"' + b"a" * 5000, None),
-        (json.dumps("a\nb").encode(), None),
-        (json.dumps("a" * 200).encode(), None),
-        (b"\xff\xfe", None),
-        (b"{}", None),
+        (
+            json.dumps({"inner_pass": "FuseOps", "function": "main"}).encode().ljust(512),
+            {"inner_pass": "FuseOps", "function": "main"},
+        ),
+        (b'{"inner_pass": null}', {}),
+        (b'{"inner_pass": "F", "function": ["main"], "signal": "x"}', {"inner_pass": "F"}),
+        (b"", {}),
+        (b"null", {}),
+        (b"[" * 5000, {}),
+        (b'"' + b"a" * 5000, {}),
+        (json.dumps({"inner_pass": "a\nb"}).encode(), {}),
+        (json.dumps({"inner_pass": "a" * 200}).encode(), {}),
+        (b"\xff\xfe", {}),
+        (b"{}", {}),
     ],
 )
-def test_only_a_name_is_read(tmp_path, content, name):
+def test_only_names_are_read(tmp_path, content, position):
     (tmp_path / "position").write_bytes(content)
-    assert read_inner_pass(tmp_path) == name
+    assert read_position(tmp_path) == position
 
 
 def test_without_a_file_there_is_none(tmp_path):
-    assert read_inner_pass(tmp_path) is None
+    assert read_position(tmp_path) == {}

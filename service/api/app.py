@@ -21,6 +21,7 @@ from service.api import (
     infer,
     inspect,
     ir,
+    metrics,
     models,
     oip,
     page,
@@ -49,7 +50,23 @@ from service.version import VERSION
 
 log = logging.getLogger(__name__)
 
-ROUTED = (compile, bisect, inspect, ir, provenance, profile, repro, report, infer, models, oip, about, events, page)
+ROUTED = (
+    compile,
+    bisect,
+    inspect,
+    ir,
+    provenance,
+    profile,
+    repro,
+    report,
+    infer,
+    models,
+    oip,
+    about,
+    metrics,
+    events,
+    page,
+)
 DESCRIPTION = "Machine-learning compilation as an HTTP API: PyTorch models through Apache TVM Relax, step by step."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -45,11 +46,13 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
     _check_fields(fields)
     found = services.publications.find(fields["model"])
     compilation, artifact, signature = found.compilation, found.artifact, found.signature
+    begun = time.perf_counter_ns()
     may_have_booleans = b"true" in body or b"false" in body
     inputs = await _in_thread_if_large(
         len(body), lambda: read_inputs(fields["inputs"], signature, may_have_booleans=may_have_booleans)
     )
     outputs = await services.sessions.run(compilation.id, lambda: services.compilations.library(artifact), inputs)
+    run_ns = time.perf_counter_ns() - begun
     as_oip = isinstance(fields["inputs"], list)
     size = sum(len(tensor.data) for tensor in outputs)
     written = await _in_thread_if_large(size, lambda: write_outputs(outputs, signature, as_oip=as_oip))
@@ -58,6 +61,7 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
         answer["model_name"] = found.name
     if "id" in fields:
         answer["id"] = fields["id"]
+    services.statistics.succeeded(found.name, found.version, time.perf_counter_ns() - begun, run_ns)
     return JSONResponse(answer)
 
 

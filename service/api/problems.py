@@ -49,6 +49,9 @@ def respond(request: Request, problem: Problem, headers: Mapping[str, str] | Non
 
     Below /v2 it is ``{"error": detail}``, and 400 for what is the caller's fault and has no status of its own there.
     """
+    services = getattr(request.app.state, "services", None)
+    if services is not None:
+        services.statistics.problems[problem.slug] += 1
     instance = f"urn:uuid:{uuid.uuid4()}"
     if problem.status >= 500:
         log.error("%s: %s %s", instance, problem.slug, problem.detail, exc_info=problem)

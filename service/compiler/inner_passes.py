@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import IRModule
 
-from service.errors import Problem
+from service.errors import JsonObject, Problem
 from service.position import POSITION_BYTES, POSITION_FILE
 
 # Does nothing but call others, and is no answer to the question which pass it was.
@@ -27,7 +27,7 @@ class InnerPasses:
     After an exception, `innermost` is the pass that raised it and `module` what it was given, until `begin` is called.
     """
 
-    def __init__(self, note: Callable[[str | None], None] = lambda _: None) -> None:
+    def __init__(self, note: Callable[[JsonObject], None] = lambda _: None) -> None:
         self._note = note
         self._running: list[str] = []
         self.module: IRModule | None = None
@@ -36,7 +36,7 @@ class InnerPasses:
         """Called before a step: what an earlier one left unfinished is forgotten."""
         self._running.clear()
         self.module = None
-        self._note(None)
+        self._note({})
 
     @property
     def innermost(self) -> str | None:
@@ -47,14 +47,16 @@ class InnerPasses:
         """Called by TVM before each pass, nested ones too."""
         self.module = mod
         self._running.append(str(info.name))
-        self._note(self.innermost)
+        functions = mod.functions
+        function = {"function": str(next(iter(functions)).name_hint)} if len(functions) == 1 else {}
+        self._note({"inner_pass": self.innermost, **function})
 
     def run_after_pass(self, _mod: IRModule, info: Any) -> None:
         """Called by TVM after each pass that did not fail."""
         # One whose failure was caught has not been ended.
         while self._running and self._running.pop() != str(info.name):
             pass
-        self._note(self.innermost)
+        self._note({"inner_pass": self.innermost})
 
     @contextlib.contextmanager
     def named(self, mod: IRModule) -> Iterator[None]:
@@ -68,15 +70,15 @@ class InnerPasses:
             raise
 
 
-def position_notes(work_dir: str) -> Callable[[str | None], None]:
-    """Notes a name in the position file of the work folder, where there is one."""
+def position_notes(work_dir: str) -> Callable[[JsonObject], None]:
+    """Notes names in the position file of the work folder, where there is one."""
     file = Path(work_dir) / POSITION_FILE
     if not file.exists():
         return lambda _: None
     descriptor = os.open(file, os.O_WRONLY)
 
-    def note(name: str | None) -> None:
-        os.pwrite(descriptor, json.dumps(name).encode()[:POSITION_BYTES].ljust(POSITION_BYTES), 0)
+    def note(names: JsonObject) -> None:
+        os.pwrite(descriptor, json.dumps(names).encode()[:POSITION_BYTES].ljust(POSITION_BYTES), 0)
 
     return note
 

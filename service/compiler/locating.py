@@ -23,7 +23,7 @@ from service.compiler.report import Report
 from service.compiler.target import tvm_target
 from service.errors import BuildFailed, ExecutionFailed, IllFormedModule, ImportFailed, PassFailed, Problem
 from service.nouns import CompileJob, PassSpec
-from service.runtime.session import ENTRY
+from service.runtime.session import ENTRY, Session
 from service.runtime.tvm_errors import readable_message
 from service.symptoms import MAX_MESSAGE, Finding, Symptom, SymptomKind, gist
 
@@ -48,7 +48,7 @@ class _Locator:
         self._only = only
         self._target = tvm_target(job.recipe.target)
         self._inner = InnerPasses(position_notes(job.work_dir))
-        self._references: dict[int, float] = {}
+        self._references: dict[int, Session] = {}
 
     def run(self) -> Finding | None:
         passes = self._job.recipe.passes
@@ -86,27 +86,27 @@ class _Locator:
             return NumbersJudge(model, self._target, self._symptom.special)
         if self._symptom.kind is SymptomKind.SLOW:
             judge = TimeJudge(model, self._target, self._symptom.factor)
-            self._references = dict(self._times_of_other(model, judge))
+            self._references = dict(self._counterparts(model, judge))
             return judge
         if self._symptom.kind is SymptomKind.CRASH and self._symptom.runs:
             return CrashJudge(model, self._target)
         return None
 
-    def _times_of_other(self, model: ImportedModel, judge: TimeJudge) -> Iterator[tuple[int, float]]:
-        """For each step the time of a run after the one of the other recipe that it is compared with."""
+    def _counterparts(self, model: ImportedModel, judge: TimeJudge) -> Iterator[tuple[int, Session]]:
+        """For each step what is run beside it: the module after the step of the other recipe that belongs to it."""
         pairs = counterparts(self._job.recipe.passes, self._symptom.against)
         # The last is for what the other recipe does beyond.
         pairs.append(len(self._symptom.against))
         wanted = {pairs[index] for index in range(len(pairs)) if self._is_looked_at(index)}
-        times: dict[int, float] = {}
+        found: dict[int, Session] = {}
         mod = model.module
         with pass_context(self._job.recipe.context):
             for index, spec in enumerate((None, *self._symptom.against)):
                 if spec is not None:
                     mod = self._rewritten(mod, spec)
                 if index in wanted:
-                    times[index] = judge.run_ms(mod)
-        yield from ((index, times[pair]) for index, pair in enumerate(pairs) if pair in times)
+                    found[index] = judge.session(mod)
+        yield from ((index, found[pair]) for index, pair in enumerate(pairs) if pair in found)
 
     def _rewritten(self, mod: IRModule, spec: PassSpec) -> IRModule:
         with self._target:
@@ -132,7 +132,7 @@ class _Locator:
             return None
         self._emit(begin("run", index, name), ())
         if isinstance(judge, TimeJudge):
-            judge.reference_ms = self._references.get(index, float("inf"))
+            judge.reference = self._references.get(index)
         sentence = f"The module after step {index} ({name or 'the import'}) could not be run"
         with boundary(ExecutionFailed, sentence, self._job.limits):
             verdict = judge.verdict(mod)
@@ -196,7 +196,7 @@ class _Locator:
 
     def _slow_in_the_end(self, judge: TimeJudge, mod: IRModule, last: int) -> Finding | None:
         """Where no step is slower than its counterpart, the other recipe may do more."""
-        judge.reference_ms = self._references[last]
+        judge.reference = self._references.get(last)
         verdict = judge.verdict(mod)
         if verdict is None:
             return None

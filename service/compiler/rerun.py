@@ -22,11 +22,11 @@ from typing import Any
 
 from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem
 from service.nouns import CompileJob, Limits, ModelFormat, Recipe, SpecialValues, TensorSpec, Translator, Verify
-from service.position import POSITION_BYTES, POSITION_FILE, crash, phrase, read_inner_pass, too_slow
+from service.position import POSITION_BYTES, POSITION_FILE, crash, phrase, read_position, too_slow
 
 AS_RECORDED, FAILED_AS_RECORDED, OTHERWISE = 0, 1, 2
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"), "1")
-_MEMBERS = ("type", "step", "pass", "inner_pass", "signal", "detail")
+_MEMBERS = ("type", "step", "pass", "inner_pass", "function", "signal", "detail")
 
 
 def main(folder: Path, arguments: list[str]) -> int:
@@ -126,9 +126,8 @@ def _follow(folder: Path, work_dir: Path, seconds: float) -> JsonObject:
             return event
     status = child.wait()
     signal.alarm(0)
-    inner = read_inner_pass(work_dir)
-    if inner is not None and doing["phase"] in ("pass", "build"):
-        doing["inner_pass"] = inner
+    if doing["phase"] in ("pass", "build"):
+        doing |= read_position(work_dir)
     return {"event": "failed", "problem": _death(status, doing, seconds if late else None).to_json()}
 
 

@@ -13,7 +13,7 @@ def crashed(server, model_file) -> str:
     """The id of a Compilation whose worker died: TVM's lowering of a concatenation of thousands overflows the stack."""
     problem = server.compile(model_file("wide_concat"), {"passes": ["legalize_ops"]}).json()
     assert problem["type"] == "/problems/worker-crashed", problem
-    assert (problem["pass"], problem["inner_pass"]) == ("legalize_ops", "LegalizeOps")
+    assert (problem["pass"], problem["inner_pass"], problem["function"]) == ("legalize_ops", "LegalizeOps", "main")
     return problem["compilation"]
 
 
@@ -34,7 +34,8 @@ def test_a_crash_is_located_and_reduced(server, crashed, bisection):
     assert bisection["state"] == "succeeded", bisection
     found, reduced = bisection["found"], bisection["reduced"]
     assert (found["kind"], found["signal"]) == ("crash", "SIGSEGV")
-    assert (found["step"], found["pass"], found["inner_pass"]) == (1, "legalize_ops", "LegalizeOps")
+    assert (found["step"], found["pass"]) == (1, "legalize_ops")
+    assert (found["inner_pass"], found["function"]) == ("LegalizeOps", "main")
     assert reduced["nodes"] == 1
     assert reduced["nodes"] < reduced["nodes_before"]
     assert "torch.ops.aten.cat.default(" in reduced["code"]

@@ -10,7 +10,7 @@ from service.compiler.context import pass_context
 from service.compiler.inner_passes import InnerPasses, function_in_message, position_notes
 from service.errors import PassFailed
 from service.nouns import PassContext
-from service.position import read_inner_pass
+from service.position import read_position
 from tests.compiler.conftest import module_of
 from tests.compiler.planted import refuses_relu
 
@@ -27,16 +27,16 @@ class Module:
 
 
 def test_the_innermost_is_noted_and_nothing_is_left_in_the_end():
-    noted: list[str | None] = []
+    noted: list[dict[str, str | None]] = []
     inner = InnerPasses(noted.append)
     with pass_context(PassContext(), [inner]):
         tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.LegalizeOps()])(
             module_of(RELU)
         )
-    assert "LegalizeOps" in noted
-    assert noted[-1] is None
+    assert {"inner_pass": "LegalizeOps", "function": "main"} in noted
+    assert noted[-1] == {"inner_pass": None}
     assert inner.innermost is None
-    assert "sequential" not in noted
+    assert "sequential" not in [each["inner_pass"] for each in noted]
 
 
 def test_a_failure_names_the_pass_and_the_function():
@@ -70,19 +70,19 @@ def test_a_failure_that_was_caught_does_not_stay():
 def test_what_a_dead_process_was_at_can_be_read(tmp_path):
     (tmp_path / "position").touch()
     note = position_notes(str(tmp_path))
-    assert read_inner_pass(tmp_path) is None
-    note("relax.FuseOps")
-    assert read_inner_pass(tmp_path) == "relax.FuseOps"
-    note("x")
-    assert read_inner_pass(tmp_path) == "x"
-    note(None)
-    assert read_inner_pass(tmp_path) is None
-    note("n" * 10_000)
-    assert read_inner_pass(tmp_path) is None
+    assert read_position(tmp_path) == {}
+    note({"inner_pass": "relax.FuseOps", "function": "main"})
+    assert read_position(tmp_path) == {"inner_pass": "relax.FuseOps", "function": "main"}
+    note({"inner_pass": "x"})
+    assert read_position(tmp_path) == {"inner_pass": "x"}
+    note({"inner_pass": None})
+    assert read_position(tmp_path) == {}
+    note({"inner_pass": "n" * 10_000})
+    assert read_position(tmp_path) == {}
 
 
 def test_without_the_file_nothing_is_noted(tmp_path):
-    position_notes(str(tmp_path))("FuseOps")
+    position_notes(str(tmp_path))({"inner_pass": "FuseOps"})
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from service.compiler.importers.exported_program import import_model
@@ -25,14 +27,24 @@ def test_right_numbers_have_no_verdict_and_wrong_ones_name_the_node(model):
     assert "output_0" in verdict.message
 
 
-def test_a_run_is_slow_beside_another(model):
-    judge = TimeJudge(model, tvm_target(Target()), factor=2.0)
-    taken = judge.run_ms(model.module)
-    judge.reference_ms = taken * 100
+class Sleeping:
+    """A session that takes a while."""
+
+    def run(self, _inputs):
+        time.sleep(0.005)
+
+
+def test_a_run_is_slow_beside_another(model, monkeypatch):
+    judge = TimeJudge(model, tvm_target(Target()), factor=3.0)
     assert judge.verdict(model.module) is None
-    judge.reference_ms = 0.0
+    judge.reference = Sleeping()
+    assert judge.verdict(model.module) is None
+    judge.reference = judge.session(model.module)
+    assert judge.verdict(model.module) is None
+    monkeypatch.setattr(judge, "session", lambda _: Sleeping())
     verdict = judge.verdict(model.module)
-    assert (verdict is None) == (taken < 0.02) or verdict.after_ms > verdict.before_ms
+    assert verdict is not None
+    assert verdict.after_ms >= 5 > verdict.before_ms
 
 
 def test_what_runs_has_no_verdict(model):

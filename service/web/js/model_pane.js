@@ -1,6 +1,7 @@
 // The model as its author knows it: source lines or modules, and under each the nodes that came from it.
 
 import { button, fill, h, uniqueId } from "./dom.js";
+import { icon } from "./icons.js";
 import * as links from "./links.js";
 import { problemCard } from "./problem.js";
 import { change, state } from "./state.js";
@@ -44,7 +45,7 @@ export class ModelPane {
     const choose = (event) => { this.by = event.target.value; this.open.clear(); this.#fill(); };
     fill(this.header, h("b", null, "Model"),
       h("select", { "aria-label": "Arrange the model by", onChange: choose }, [["source", "by source line"], ["module", "by module"], ["node", "by node"]].map(([value, label]) => h("option", { value, selected: value === this.by }, label))),
-      h("span", { class: "pane-tools" }, button("×", () => closePane(this.index), { name: "Close this pane" })));
+      h("span", { class: "pane-tools" }, button(icon("close"), () => closePane(this.index), { name: "Close this pane" })));
   }
 
   #groups() {
@@ -85,7 +86,7 @@ export class ModelPane {
     if (colours.length) stripe.style.background = `var(--s${colours[0]})`;
     if (row.kind === "group") {
       const toggle = h("span", { class: "fold", "aria-hidden": "true" }, row.isOpen ? "▾" : "▸");
-      return [stripe, h("span", { class: "number" }, row.number, toggle), h("code", null, row.label), h("span", { class: "many" }, row.origins.length)];
+      return [stripe, h("span", { class: "number" }, row.number, toggle), h("span", { class: "many", title: `${row.origins.length} nodes` }, `${row.origins.length}`), h("code", { title: row.label }, row.label)];
     }
     const origin = this.model.origins[row.origins[0]];
     return [stripe, h("span", { class: "number" }), h("span", { class: "node" }, h("b", null, origin.node), " ", h("span", { class: "t-operator" }, origin.operator.replace(/^aten\.|\.default$/g, "")), origin.module ? h("span", { class: "muted" }, `  ${origin.module}`) : null)];

@@ -22,7 +22,7 @@ export class Panes {
     this.open = [];
     this.row = h("div", { class: "panes" });
     this.tabs = h("div", { class: "pane-tabs", role: "group", "aria-label": "Panes" });
-    this.element = h("div", { class: "pane-area" }, this.tabs, this.row);
+    this.element = h("div", { class: "pane-area" }, this.row);
     this.row.addEventListener("focusin", (event) => this.#activate(event.target));
     this.row.addEventListener("pointerdown", (event) => this.#activate(event.target));
   }
@@ -63,7 +63,7 @@ export class Panes {
   mark() {
     this.open.forEach(({ view }, at) => view.element.classList.toggle("active", at === state.active));
     fill(this.tabs, state.panes.map((pane, at) => button(label(pane), () => this.#scrollTo(at), { "aria-pressed": String(at === state.active) })),
-      state.panes.length < MOST ? button("+", () => this.add(), { class: "add-pane", name: "Add a pane" }) : null,
+      state.panes.length < MOST ? button("+ pane", () => this.add(), { class: "add-pane", name: "Add a pane" }) : null,
       state.panes.some(({ kind }) => kind === "model") ? null : button("+ model", () => change({ panes: [{ kind: "model" }, ...state.panes].slice(0, MOST), active: state.active + 1 }, { history: "push" }), { class: "add-pane" }));
   }
 

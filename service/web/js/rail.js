@@ -1,6 +1,7 @@
 // The rail: one row a step with its figures, in the order of the recipe, then what the build made.
 
 import { button, fill, h } from "./dom.js";
+import { icon } from "./icons.js";
 import { bytes, milliseconds, scientific, signed, stepName } from "./format.js";
 import { change, shown, state } from "./state.js";
 
@@ -50,11 +51,12 @@ export class Rail {
     const main = h("button", { type: "button", class: "step-open", "aria-current": active ? "true" : null, onClick: (event) => (event.shiftKey ? this.#compare(step) : this.open(step)), "aria-label": describe(step, found) },
       h("span", { class: "step-top" }, h("span", { class: "index" }, step.index), h("span", { class: "step-name" }, stepName(step)),
         found ? h("span", { class: `mark mark-${found.level}`, title: `largest error ${scientific(step.error)}, ${found.words}` }, found.sign) : null,
+        step.error !== null && step.changed ? h("span", { class: "error" }, scientific(step.error)) : null,
         h("span", { class: "ms" }, step.wall_ms === null ? "on demand" : milliseconds(step.wall_ms))),
       bar(step, longest),
       h("span", { class: "step-more" }, figures(step)));
     const previous = this.#previous(step);
-    const diff = previous ? button("±", () => this.#compare(step, previous), { class: "step-diff", name: `Difference from ${stepName(previous)} to ${stepName(step)}` }) : null;
+    const diff = previous ? button(icon("diff"), () => this.#compare(step, previous), { class: "step-diff", name: `Difference from ${stepName(previous)} to ${stepName(step)}` }) : null;
     return h("li", { class: `step ${step.changed ? "" : "same"} ${active ? "active" : ""} result-${step.stage}`, dataset: { index: step.index } }, main, diff);
   }
 
@@ -117,7 +119,6 @@ function figures(step) {
   const parts = changes.slice(0, 2).map(([name, by]) => h("span", { class: by > 0 ? "plus" : "minus" }, `${signed(by)} ${name.replace(/^relax\./, "")}`));
   if (changes.length > 2) parts.push(h("span", { class: "muted" }, `and ${changes.length - 2} more`));
   if (changes.length === 0 && numbers?.functions_changed) parts.push(h("span", { class: "muted" }, `${numbers.functions_changed} functions changed`));
-  if (step.error !== null) parts.push(h("span", { class: "muted" }, `err ${scientific(step.error)}`));
   if (numbers?.peak_rss_bytes) parts.push(h("span", { class: "muted memory" }, bytes(numbers.peak_rss_bytes)));
   if (numbers?.peak_rss_bytes === 0) parts.push(h("span", { class: "muted" }, `${step.functions} functions`));
   return parts;

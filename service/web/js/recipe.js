@@ -3,12 +3,14 @@
 import { announce, button, field, fill, h, uniqueId } from "./dom.js";
 import { getOnce } from "./api.js";
 import { optionsForm } from "./forms.js";
+import { icon } from "./icons.js";
 
 const STAGES = ["import", "simplify", "fusion", "lowering", "fuse_tir", "schedule"];
 
 /** What the page compiles next; the same in every editor. */
 export const draft = {
   passes: null, // [{name, options}], or null before the presets are read
+  preset: null, // the name of the preset that they are
   verify: "every_step",
   until: "",
   cpu: "native",
@@ -19,7 +21,7 @@ export const draft = {
 /** The `request` of POST /compile for the draft. */
 export function request() {
   return {
-    passes: draft.passes ?? undefined,
+    passes: draft.preset ?? draft.passes ?? undefined,
     verify: draft.verify,
     special_values: draft.specialValues,
     target: { cpu: draft.cpu, threads: draft.threads },
@@ -62,6 +64,7 @@ export class RecipeEditor {
   show() {
     if (!this.catalogue) return;
     const known = this.presets.find((recipe) => sameAs(recipe, draft.passes));
+    draft.preset = known?.name ?? null;
     fill(this.preset, known ? null : h("option", { value: "", selected: true }, "(your own)"),
       this.presets.map((recipe) => h("option", { value: recipe.name, selected: recipe === known }, recipe.default ? `${recipe.name} (default)` : recipe.name)));
     this.doc.textContent = known?.doc ?? "Passes of your own choice.";
@@ -82,17 +85,17 @@ export class RecipeEditor {
   #item(spec, at) {
     const info = this.catalogue.get(spec.name);
     const fields = Object.keys(info?.options.properties ?? {});
-    const chosen = Object.entries(spec.options);
+    const chosen = Object.entries(spec.options).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(info?.options.properties?.[name]?.default));
     const isOpen = this.open.has(spec);
     const row = h("div", { class: "pass-row" },
       h("span", { class: "handle", "aria-hidden": "true", title: "Drag to move" }, "⠿"),
       h("span", { class: "pass-name", title: info?.summary }, spec.name),
       h("span", { class: `stage stage-${info?.stage}` }, info?.stage),
       h("span", { class: "pass-tools" },
-        fields.length ? button("⚙", () => this.#toggle(spec), { name: `Options of ${spec.name}`, "aria-expanded": String(isOpen) }) : null,
-        button("↑", () => this.move(at, at - 1), { name: `Move ${spec.name} up`, disabled: at === 0 }),
-        button("↓", () => this.move(at, at + 1), { name: `Move ${spec.name} down`, disabled: at === draft.passes.length - 1 }),
-        button("×", () => this.remove(at), { name: `Remove ${spec.name}` })));
+        fields.length ? button(icon("gear"), () => this.#toggle(spec), { name: `Options of ${spec.name}`, "aria-expanded": String(isOpen) }) : null,
+        button(icon("up"), () => this.move(at, at - 1), { name: `Move ${spec.name} up`, disabled: at === 0, dataset: { move: "up" } }),
+        button(icon("down"), () => this.move(at, at + 1), { name: `Move ${spec.name} down`, disabled: at === draft.passes.length - 1, dataset: { move: "down" } }),
+        button(icon("close"), () => this.remove(at), { name: `Remove ${spec.name}` })));
     const summary = chosen.length && !isOpen ? h("div", { class: "chosen" }, chosen.map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ")) : null;
     const form = isOpen ? h("div", { class: "pass-form" }, h("p", { class: "muted" }, info.summary), optionsForm(info.options, spec.options, (options) => { spec.options = options; this.#showPreset(); })) : null;
     const item = h("li", { tabindex: -1, onKeydown: (event) => this.#key(event, at) }, row, summary, form);
@@ -101,7 +104,8 @@ export class RecipeEditor {
   }
 
   #showPreset() {
-    if (this.presets.some((recipe) => sameAs(recipe, draft.passes))) return;
+    draft.preset = this.presets.find((recipe) => sameAs(recipe, draft.passes))?.name ?? null;
+    if (draft.preset) return;
     if (this.preset.value !== "") this.preset.prepend(h("option", { value: "", selected: true }, "(your own)"));
   }
 
@@ -130,7 +134,7 @@ export class RecipeEditor {
     draft.passes.splice(to, 0, ...draft.passes.splice(from, 1));
     this.show();
     const tools = this.list.children[to]?.querySelectorAll(".pass-tools button:not(:disabled)") ?? [];
-    [...tools].find((tool) => tool.textContent === (to < from ? "↑" : "↓"))?.focus() ?? tools[0]?.focus();
+    ([...tools].find((tool) => tool.dataset.move === (to < from ? "up" : "down")) ?? tools[0])?.focus();
     announce(`${name} is now pass ${to + 1} of ${draft.passes.length}.`);
   }
 

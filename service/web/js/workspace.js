@@ -38,7 +38,7 @@ export class Workspace {
       h("div", { class: "go" }, button("Compile again", () => this.compile(), { class: "primary" }), h("kbd", null, "Ctrl Enter")), this.error);
     this.recipe.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.compile(); });
     this.aside = h("aside", { class: "side", "aria-label": "Steps and recipe" }, this.progress.element, this.recipe, this.rail.element);
-    this.element = h("main", { class: "workspace" }, this.aside, h("div", { class: "center" }, h("div", { class: "tab-row" }, this.tabs, this.compare), this.view));
+    this.element = h("main", { class: "workspace" }, this.aside, h("div", { class: "center" }, h("div", { class: "tab-row" }, this.tabs, this.panes.tabs, this.compare), this.view));
   }
 
   /** Takes the recipe editor, for a Compilation that has been opened. */
@@ -68,6 +68,7 @@ export class Workspace {
       each.setAttribute("aria-selected", String(chosen));
       each.tabIndex = chosen ? 0 : -1;
     }
+    this.panes.tabs.hidden = tab !== "ir";
     this.view.setAttribute("aria-labelledby", `tab-${tab}`);
     try {
       if (!this.views.has(tab)) {

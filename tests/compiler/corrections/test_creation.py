@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from tests.cases.programs import try_program
+from tests.cases.programs import session_of, try_program
 
 nan, inf = float("nan"), float("inf")
 R = torch.randn
 
 PROGRAMS = {
+    "roundings that stay": (
+        lambda x: (
+            x.bfloat16().float(),
+            (x.bfloat16() * x.bfloat16()).float() * 3,
+            x.half().float(),
+            x.double().bfloat16().float(),
+        ),
+        lambda: (torch.randn(64, generator=torch.Generator().manual_seed(0)),),
+    ),
     "from nothing": (
         lambda x: (
             x.new_zeros(2, 3),
@@ -58,3 +68,10 @@ def test_the_kind_gives_eager_s_answer(name: str) -> None:
     function, args = PROGRAMS[name]
     outcome = try_program(function, args(), **TOLERANCES.get(name, {}))
     assert outcome.kind == "equal", outcome.problem.detail
+
+
+def test_a_rounding_to_bfloat16_is_exact_also_inside_of_a_kernel() -> None:
+    x = torch.cat([torch.randn(1000), torch.tensor([float("nan"), float("inf"), -0.0, 3.3895e38, 1e-40, 1.00390625])])
+    expected = (x.bfloat16() * x.bfloat16() + 1).float()
+    (answer,) = session_of(lambda x: (x.bfloat16() * x.bfloat16() + 1).float(), (x,)).run([x.numpy()])
+    np.testing.assert_array_equal(answer, expected.numpy())

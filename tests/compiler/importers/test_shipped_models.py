@@ -210,7 +210,7 @@ class Lecture(nn.Module):
         super().__init__()
         self.dense0, self.dense1 = nn.Linear(*widths[:2]), nn.Linear(*widths[1:])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.dense1(torch.relu(self.dense0(x)))
 
 

@@ -2,6 +2,7 @@
 
 import { button, copy, everyFrame, fill, h } from "../dom.js";
 import { stepName } from "../format.js";
+import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
 import { change, compilationOf, findStep, state } from "../state.js";
@@ -113,13 +114,13 @@ export class DifferencePane {
     const same = this.result && added + removed + changed === 0;
     fill(this.header,
       stepSelect("Before", pane.left, (left) => set({ ...pane, left })),
-      button("⇄", () => set({ ...pane, left: pane.right, right: pane.left }), { name: "Swap the sides" }),
+      button(icon("swap"), () => set({ ...pane, left: pane.right, right: pane.left }), { name: "Swap the sides" }),
       stepSelect("After", pane.right, (right) => set({ ...pane, right })),
       h("span", { class: "counts", role: "status" }, same ? "no difference" : [h("span", { class: "plus" }, `+${added}`), " ", h("span", { class: "minus" }, `−${removed}`), " ", h("span", { class: "change" }, `~${changed}`)]),
       h("span", { class: "pane-tools" },
-        button("↑", () => this.next(-1), { name: "Previous change" }), button("↓", () => this.next(1), { name: "Next change" }),
-        button("⧉", () => copy(this.#unified(), "the difference"), { name: "Copy the difference" }),
-        button("×", () => closePane(index), { name: "Close this pane" })));
+        button(icon("up"), () => this.next(-1), { name: "Previous change" }), button(icon("down"), () => this.next(1), { name: "Next change" }),
+        button(icon("copy"), () => copy(this.#unified(), "the difference"), { name: "Copy the difference" }),
+        button(icon("close"), () => closePane(index), { name: "Close this pane" })));
   }
 
   #unified() {

@@ -2,6 +2,7 @@
 
 import { announce, button, copy, fill, h } from "../dom.js";
 import { bytes, stepName } from "../format.js";
+import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
 import { change, compilationOf, findStep, shown, state } from "../state.js";
@@ -102,16 +103,16 @@ export class ListingPane {
     const functions = this.listing?.functions ?? [];
     const jump = h("select", { "aria-label": "Go to function", class: "jump", onChange: (event) => this.goTo(event.target.value) },
       h("option", { value: "" }, `${functions.length} functions`), functions.map((span) => h("option", null, span.title)));
-    const against = stepSelect("Compare with a step", null, (other) => set({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }), [h("option", { value: "" }, "diff with …")]);
+    const against = stepSelect("Compare with a step", null, (other) => set({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }), [h("option", { value: "" }, "± diff with …")]);
     against.classList.add("against");
     fill(this.header,
       pane.side === "b" || state.b ? h("b", { class: `side side-${pane.side}` }, pane.side.toUpperCase()) : null,
       stepSelect("Step", pane, (chosen) => set({ kind: "ir", ...chosen })), jump, against,
       h("span", { class: "pane-tools" },
-        button("⌕", () => this.search.open(), { name: "Search in this text (/)" }),
-        button(this.folded.size ? "▸▸" : "▾▾", () => this.foldAll(), { name: this.folded.size ? "Unfold all functions" : "Fold all functions" }),
-        button("⧉", () => copy(this.listing?.text ?? "", "the text"), { name: "Copy the text" }),
-        button("×", () => closePane(index), { name: "Close this pane" })));
+        button(icon("search"), () => this.search.open(), { name: "Search in this text (/)" }),
+        button(icon(this.folded.size ? "unfold" : "fold"), () => this.foldAll(), { name: this.folded.size ? "Unfold all functions" : "Fold all functions" }),
+        button(icon("copy"), () => copy(this.listing?.text ?? "", "the text"), { name: "Copy the text" }),
+        button(icon("close"), () => closePane(index), { name: "Close this pane" })));
     const figures = step?.details?.memory;
     fill(this.note, [
       ...(step?.notes ?? []),
@@ -196,7 +197,7 @@ class SearchBar {
     this.input = h("input", { type: "search", "aria-label": "Search in this text", placeholder: "search", spellcheck: "false", onInput: () => this.run(), onKeydown: (event) => this.#key(event) });
     this.count = h("span", { class: "muted", role: "status" });
     this.element = h("div", { class: "search-bar", hidden: true }, this.input, this.count,
-      button("↑", () => this.go(-1), { name: "Previous match" }), button("↓", () => this.go(1), { name: "Next match" }), button("×", () => this.shut(), { name: "Close the search" }));
+      button(icon("up"), () => this.go(-1), { name: "Previous match" }), button(icon("down"), () => this.go(1), { name: "Next match" }), button(icon("close"), () => this.shut(), { name: "Close the search" }));
     this.lines = [];
     this.at = -1;
   }
