@@ -1,8 +1,8 @@
 """What ``"verify": "every_step"`` costs: CPU seconds of one Compilation with it, without it, and of the plain way.
 
 In-process, the two requests interleaved, the minimum of `ROUNDS` counts. ``checks`` is what the checks of all steps
-took in it; ``runs`` is the least that any way must take, the sum of the runs alone; ``plain`` builds each step's module in
-full, as would be done without shared kernels, and runs it.
+took in it; ``runs`` is the least that any way must take, the sum of the runs alone; ``plain`` builds each step's module
+in full, as would be done without shared kernels, and runs it.
 """
 
 from __future__ import annotations

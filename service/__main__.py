@@ -15,6 +15,8 @@ import uvicorn
 
 from service.api.app import create_app, open_data
 from service.journal import JournalTooNew
+from service.key_command import add_keys_command, run_keys_command
+from service.keys import Keys
 from service.nouns import REQUIRED_LAYERS
 from service.pool import Pool, probe_sandbox
 from service.serving import Server
@@ -39,13 +41,19 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="serve although the kernel lacks a required layer of the sandbox: uploaded files may then do more harm",
     )
+    serve_parser.add_argument(
+        "--insecure", action="store_true", help="ask nobody for an API key, whoever can reach the address"
+    )
+    add_keys_command(commands)
     commands.add_parser("passes", help="print the Catalogue as JSON")
     given = parser.parse_args(arguments)
     if given.command == "passes":
         return asyncio.run(_print_catalogue())
+    if given.command == "keys":
+        return run_keys_command(given)
     try:
         limits = limits_from_environment(os.environ)
-        return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox))
+        return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox, given.insecure))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
         sys.stderr.write(f"relaxd: {error}{hint}\n")
@@ -61,6 +69,7 @@ def _port(text: str) -> int:
 
 def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, SettingsError, sqlite3.Error, OSError."""
+    _check_keys(settings)
     _check_sandbox(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
@@ -75,6 +84,16 @@ def serve(settings: Settings) -> int:
         timeout_graceful_shutdown=10,
     )
     return Server(config).serve_forever()
+
+
+def _check_keys(settings: Settings) -> None:
+    """Raises SettingsError when others could reach the server and nobody has a key."""
+    if not settings.is_local and not settings.insecure and not Keys(settings.data).all():
+        raise SettingsError(
+            f"{settings.host} can be reached by others, and there is no API key. Make one with "
+            f"`python -m service keys create NAME --scopes compile,infer --data {settings.data}`, "
+            "or say --insecure to serve everybody"
+        )
 
 
 def _check_sandbox(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from service import keys
 from service.catalogue import Catalogue
 from service.compile_workers import CompileWorkers, Lease
 from service.errors import (
@@ -106,6 +107,9 @@ class Compilations:
             toolchain,
             request.translator,
         )
+        caller = keys.current.get()
+        if caller is not None:
+            await uninterrupted(self._journal.claim, key, caller.name)
         found = await self._find(key)
         if found is None:
             return self._admit(key, request, toolchain), True
@@ -267,7 +271,7 @@ class Compilations:
 
     async def _take_over(self, run: Run, lease: Lease, after: int) -> None:
         """Gives the Compilation the steps up to `after` of the one that the worker ran last."""
-        earlier = self.get(str(lease.compilation))
+        earlier = self.shared(str(lease.compilation))
         steps = earlier.steps[: after + 1]
         digests = [self._journal.snapshot(earlier.id, step.index) for step in steps]
         known = [digest for digest in digests if digest is not None]
@@ -282,7 +286,14 @@ class Compilations:
         )
 
     def get(self, key: str) -> Compilation:
-        """As it stands now. Raises UnknownCompilation."""
+        """As it stands now. One that the caller has not submitted is as unknown as any. Raises UnknownCompilation."""
+        caller = keys.current.get()
+        if caller is None or caller.may("admin") or self._journal.is_claimed(key, caller.name):
+            return self.shared(key)
+        raise UnknownCompilation(f"No compilation has the id {key!r}. GET /compile lists them.", id=key)
+
+    def shared(self, key: str) -> Compilation:
+        """As `get`, whoever has submitted it: for what is published. Raises UnknownCompilation."""
         if key in self._runs:
             return self._runs[key][0].compilation
         compilation = self._unrecorded.get(key) or self._journal.get(key)
@@ -292,17 +303,18 @@ class Compilations:
 
     def latest(self) -> Compilation:
         """The one that was asked for last. Raises UnknownCompilation when there is none yet."""
-        key = self._journal.latest()
+        key = self._journal.latest(_only_of())
         if key is None:
             raise UnknownCompilation("There is no compilation yet. POST /compile makes one.")
         return self.get(key)
 
     def newest(self, limit: int) -> list[Compilation]:
         """The newest ones, the latest first."""
-        return [self.get(key) for key in self._journal.ids(limit)]
+        return [self.get(key) for key in self._journal.ids(limit, _only_of())]
 
     async def wait(self, key: str, seconds: float) -> Compilation:
         """The Compilation when it has ended or the time is over. Raises UnknownCompilation."""
+        self.get(key)
         if key in self._runs and seconds > 0:
             run = self._runs[key][0]
             with contextlib.suppress(TimeoutError):
@@ -316,13 +328,19 @@ class Compilations:
             await self._runs[key][0].progress()
 
     async def delete(self, key: str) -> None:
-        """Cancels a Compilation that has not ended, deletes one that has. Raises UnknownCompilation."""
+        """Cancels a Compilation that has not ended, deletes one that has. Raises UnknownCompilation.
+
+        Of one that another caller has submitted, too, the caller's claim alone is deleted.
+        """
+        self.get(key)
+        caller = keys.current.get()
+        if caller is not None and await uninterrupted(self._journal.release, key, caller.name):
+            return
         if key in self._runs:
             run, task = self._runs[key]
             task.cancel()
             await run.ended.wait()
             return
-        self.get(key)
         self._workers.forget(key)
         objects = self._journal.objects(key)
         await uninterrupted(self._journal.delete, key)
@@ -384,6 +402,12 @@ class Compilations:
         for digest in digests:
             if self._pins[digest] <= 0 and not self._journal.needs(digest):
                 self._store.delete(digest)
+
+
+def _only_of() -> str | None:
+    """Whose Compilations the caller sees; None for all."""
+    caller = keys.current.get()
+    return None if caller is None or caller.may("admin") else caller.name
 
 
 def _failed(compilation: Compilation, problem: Problem) -> Compilation:

@@ -13,7 +13,7 @@ from pathlib import Path
 from service.nouns import State, Step
 from service.records import Compilation
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _SCHEMA = """
 CREATE TABLE compilations (
@@ -49,6 +49,17 @@ CREATE TABLE publications (
     PRIMARY KEY (name, version)
 );
 CREATE INDEX publications_by_compilation ON publications (compilation);
+"""
+
+
+_CLAIMS = """
+CREATE TABLE claims (
+    compilation TEXT NOT NULL,
+    caller TEXT NOT NULL,  -- who has submitted it
+    requested INTEGER NOT NULL,  -- rises with each request
+    PRIMARY KEY (compilation, caller)
+);
+CREATE INDEX claims_by_caller ON claims (caller, requested);
 """
 
 
@@ -88,8 +99,9 @@ class Journal:
         self._writer.execute("PRAGMA foreign_keys = ON")
         if version == 0:
             self._writer.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = 1; COMMIT;")
-        if version < SCHEMA_VERSION:
-            self._writer.executescript(f"BEGIN; {_PUBLICATIONS} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        for number, tables in ((2, _PUBLICATIONS), (3, _CLAIMS)):
+            if version < number:
+                self._writer.executescript(f"BEGIN; {tables} PRAGMA user_version = {number}; COMMIT;")
         self._reader = sqlite3.connect(path, isolation_level=None)
 
     def begin(self, compilation: Compilation, objects: Iterable[str]) -> None:
@@ -138,15 +150,43 @@ class Journal:
         ).fetchall()
         return Compilation.from_json(json.loads(row[0]), tuple(Step.from_json(json.loads(step[0])) for step in steps))
 
-    def latest(self) -> str | None:
-        """The id of the Compilation that was asked for last."""
-        row = self._reader.execute("SELECT id FROM compilations ORDER BY requested DESC LIMIT 1").fetchone()
-        return None if row is None else str(row[0])
+    def latest(self, caller: str | None = None) -> str | None:
+        """The id of the Compilation that was asked for last, by anyone or by one caller."""
+        return next(iter(self.ids(1, caller)), None)
 
-    def ids(self, limit: int) -> list[str]:
-        """The ids of the newest Compilations, the latest first."""
-        rows = self._reader.execute("SELECT id FROM compilations ORDER BY requested DESC LIMIT ?", (limit,))
+    def ids(self, limit: int, caller: str | None = None) -> list[str]:
+        """The ids of the newest Compilations, the latest first; of all, or those that a caller has submitted."""
+        if caller is None:
+            rows = self._reader.execute("SELECT id FROM compilations ORDER BY requested DESC LIMIT ?", (limit,))
+        else:
+            rows = self._reader.execute(
+                "SELECT compilation FROM claims JOIN compilations ON id = compilation WHERE caller = ? "
+                "ORDER BY claims.requested DESC LIMIT ?",
+                (caller, limit),
+            )
         return [str(row[0]) for row in rows]
+
+    def claim(self, compilation_id: str, caller: str) -> None:
+        """Records that a caller has submitted the Compilation, now."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, (SELECT COALESCE(MAX(requested), 0) + 1 FROM claims))",
+                (compilation_id, caller),
+            )
+
+    def is_claimed(self, compilation_id: str, caller: str) -> bool:
+        """Whether the caller has submitted the Compilation."""
+        found = self._reader.execute(
+            "SELECT 1 FROM claims WHERE compilation = ? AND caller = ?", (compilation_id, caller)
+        )
+        return found.fetchone() is not None
+
+    def release(self, compilation_id: str, caller: str) -> bool:
+        """Forgets that a caller has submitted the Compilation; whether another one has, too."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM claims WHERE compilation = ? AND caller = ?", (compilation_id, caller))
+            rest = db.execute("SELECT 1 FROM claims WHERE compilation = ? LIMIT 1", (compilation_id,))
+            return rest.fetchone() is not None
 
     def unfinished(self) -> list[Compilation]:
         """Those that were queued or running when the journal was written last."""
@@ -166,6 +206,7 @@ class Journal:
         """Forgets the Compilation, its steps, and its claim on objects."""
         with self._transaction() as db:
             db.execute("DELETE FROM compilations WHERE id = ?", (compilation_id,))
+            db.execute("DELETE FROM claims WHERE compilation = ?", (compilation_id,))
 
     def objects(self, compilation_id: str | None = None) -> set[str]:
         """The digests that one Compilation needs, or that all of them need."""

@@ -103,7 +103,7 @@ class Publications:
             wanted = next((each for each in versions if _is_wanted(each, version)), None)
             if wanted is None:
                 raise self._unknown(name, version)
-            return _servable(name, str(wanted.number), self._compilations.get(wanted.compilation))
+            return _servable(name, str(wanted.number), self._compilations.shared(wanted.compilation))
         try:
             compilation = self._compilations.get(name)
         except UnknownCompilation as error:

@@ -24,3 +24,15 @@ class UnsupportedEncoding(RequestProblem):
     """The body has a Content-Encoding other than gzip and deflate, or is not what it says. Send it plainly."""
 
     slug, status, title = "unsupported-encoding", 415, "The encoding of the body is not supported"
+
+
+class NotAuthenticated(RequestProblem):
+    """The request has no API key, or one that is not known. Send `Authorization: Bearer <key>`."""
+
+    slug, status, title = "not-authenticated", 401, "An API key is needed"
+
+
+class NotPermitted(RequestProblem):
+    """The API key has not the `scope` that this call needs. The operator gives scopes when a key is made."""
+
+    slug, status, title = "not-permitted", 403, "The API key does not permit this"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,13 +18,24 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server listens, where it keeps its data, its Limits, and what it may do without."""
+    """Where the server listens, where it keeps its data, its Limits, and what it may do without: layers, keys."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     data: Path = Path("data")
     limits: Limits = field(default_factory=Limits)
     allow_weak_sandbox: bool = False
+    insecure: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def default_limits() -> Limits:

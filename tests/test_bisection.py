@@ -172,6 +172,26 @@ def test_the_limit_of_attempts_keeps_what_was_found(model, tmp_path, monkeypatch
     assert "limit of 4 attempts" in done.notes[-1]
 
 
+def test_what_does_not_end_is_located_and_not_reduced(model, tmp_path):
+    begun = {"event": "begin", "phase": "pass", "step": 2, "pass": PLACE}
+
+    async def script(_frame: Frame) -> list[Any]:
+        return [Frame(begun)]
+
+    async def go() -> Bisection:
+        bisections = Bisections(FakePool(script), Limits(compile_s=0.05), tmp_path)
+        symptom = symptom_of(failed(model, problem_of("deadline-exceeded")))
+        bisections.start(failed(model, None), {"model": model}, symptom, None, Bounds())
+        return await bisections.wait("c0ffee", 60)
+
+    done = asyncio.run(go())
+    assert done.state is State.SUCCEEDED
+    assert done.found is not None
+    assert (done.found.kind, done.found.pass_name) == (SymptomKind.HANG, PLACE)
+    assert done.attempts == 1
+    assert "not reduced" in done.notes[0]
+
+
 def test_it_can_be_cancelled_and_asked_for_again(model, tmp_path, monkeypatch):
     monkeypatch.setattr(locating, "make_pass", planting("raise"))
 

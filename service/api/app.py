@@ -31,6 +31,7 @@ from service.api import (
     report,
     repro,
 )
+from service.api.access import Access
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -40,6 +41,7 @@ from service.errors import Problem
 from service.examinations import Examinations
 from service.inspections import Inspections
 from service.journal import Journal
+from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
 from service.sessions import Sessions
@@ -105,6 +107,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(Access, known=asked_keys(settings))
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -117,6 +120,14 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
 
     app.openapi = openapi  # type: ignore[method-assign]  # the documented way to change the document
     return app
+
+
+def asked_keys(settings: Settings) -> Keys | None:
+    """The keys that callers must have: where there are any, or others than this machine can reach the server."""
+    known = Keys(settings.data)
+    if settings.insecure or (settings.is_local and not known.all()):
+        return None
+    return known
 
 
 @asynccontextmanager

@@ -75,6 +75,7 @@ async def get_bisect(id: str, request: Request, services: ServicesDep, prefer: P
     """A bisection as it stands; with `Prefer: wait=N` as soon as it has ended, or after N seconds."""
     check_parameters(request)
     seconds = 0.0 if prefer is None else waiting_time(prefer, services.settings.limits.wait_s)
+    services.compilations.get(id)
     bisection = await services.bisections.wait(id, seconds)
     return JSONResponse(bisection.to_json())
 
@@ -83,6 +84,7 @@ async def get_bisect(id: str, request: Request, services: ServicesDep, prefer: P
 async def delete_bisect(id: str, request: Request, services: ServicesDep) -> Response:
     """Cancels a bisection that has not ended, forgets one that has."""
     check_parameters(request)
+    services.compilations.get(id)
     await services.bisections.delete(id)
     return Response(status_code=204)
 
@@ -95,6 +97,7 @@ async def delete_bisect(id: str, request: Request, services: ServicesDep) -> Res
 async def get_reduced_model(id: str, request: Request, services: ServicesDep) -> Response:
     """The smallest model so far that shows what was found, with its example inputs."""
     check_parameters(request)
+    services.compilations.get(id)
     bisection = services.bisections.get(id)
     if bisection.reduced is None:
         raise NotFound(

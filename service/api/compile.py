@@ -25,6 +25,7 @@ from service.api.schemas import (
 )
 from service.api.state import Services, ServicesDep
 from service.api.upload import Part, receive
+from service.audit import audit
 from service.errors import (
     Cancelled,
     InvalidField,
@@ -97,6 +98,7 @@ async def post_compile(request: Request, services: ServicesDep, prefer: PreferHe
         receiver.discard()
         raise
     compilation, created = await services.compilations.submit(checked)
+    audit("compile", compilation.id, checked.model.sha256)
     compilation = await services.compilations.wait(compilation.id, seconds)
     return _answer(compilation, created)
 
@@ -267,6 +269,7 @@ async def delete_compilation(id: str, request: Request, services: ServicesDep) -
     compilation = services.compilations.get(id)
     services.publications.check_deletable(id)
     await services.compilations.delete(id)
+    audit("delete", id)
     if compilation.state.ended:
         services.sessions.unload(id)
     return Response(status_code=204)

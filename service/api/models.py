@@ -10,6 +10,7 @@ from service.api.json_body import parse_object
 from service.api.problems import check_parameters
 from service.api.state import ServicesDep
 from service.api.upload import read_body
+from service.audit import audit
 from service.errors import InvalidField, JsonObject
 
 router = APIRouter(prefix="/models", tags=["models"])
@@ -76,8 +77,11 @@ async def post_model(name: str, request: Request, services: ServicesDep) -> Resp
     body = await read_body(request, services.settings.limits.request_bytes)
     asked = _parse(parse_object(body, "The body"))
     if asked.compilation is not None:
-        return JSONResponse(await services.publications.publish(name, asked.compilation))
-    return JSONResponse(await services.publications.go_back(name, asked.version or 0))
+        document = await services.publications.publish(name, asked.compilation)
+    else:
+        document = await services.publications.go_back(name, asked.version or 0)
+    audit("publish", name, f"version {document['version']} is {document['compilation']}")
+    return JSONResponse(document)
 
 
 @router.delete("/{name}", status_code=204)
@@ -85,6 +89,7 @@ async def delete_model(name: str, request: Request, services: ServicesDep) -> Re
     """Withdraws the name and its versions. The Compilations stay."""
     check_parameters(request)
     await services.publications.withdraw(name)
+    audit("withdraw", name)
     return Response(status_code=204)
 
 

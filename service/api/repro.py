@@ -12,6 +12,8 @@ from fastapi.responses import StreamingResponse
 
 from service.api.problems import check_parameters
 from service.api.state import ServicesDep
+from service.compilations import FULL_DISK
+from service.errors import StorageFull, StoreDamaged
 from service.repro import write_repro
 from service.uninterrupted import uninterrupted
 from service.work_folder import work_folder
@@ -41,8 +43,13 @@ async def get_repro(id: str, request: Request, services: ServicesDep) -> Respons
     shown = ((name, str(snapshot["text"])) for name, snapshot in zip(names, texts, strict=True))
     limits = services.settings.limits
     with work_folder(services.store.scratch, {}, (_FILE,)) as folder:
-        # To its end, even for a caller who is gone: it must not write into a folder that is removed.
-        await uninterrupted(write_repro, folder / _FILE, compilation, uploaded, shown, limits)
+        try:
+            # To its end, even for a caller who is gone: it must not write into a folder that is removed.
+            await uninterrupted(write_repro, folder / _FILE, compilation, uploaded, shown, limits)
+        except OSError as error:
+            if error.errno in FULL_DISK:
+                raise StorageFull("The server's disk has no room for the archive. Try again later.") from error
+            raise StoreDamaged(f"A file of compilation {id!r} is gone meanwhile: {error.strerror}.", id=id) from error
         file = (folder / _FILE).open("rb")
     headers = {
         "Content-Length": str(os.fstat(file.fileno()).st_size),

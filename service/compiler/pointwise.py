@@ -45,17 +45,6 @@ def dtype_of(scalar: Any) -> str:
     return str(scalar.ty.dtype if hasattr(scalar, "ty") else scalar.dtype)
 
 
-def rounded_to_bfloat16(x: Any) -> Any:
-    """The float32 `x` with the digits of bfloat16, to the nearest and of two to the even one.
-
-    In bits: within a fused kernel TVM computes bfloat16 in float32, and drops a conversion there and back.
-    """
-    bits = tirx.reinterpret("uint32", x)
-    last = tirx.bitwise_and(tirx.shift_right(bits, tirx.const(16, "uint32")), tirx.const(1, "uint32"))
-    nearest = tirx.bitwise_and(bits + tirx.const(0x7FFF, "uint32") + last, tirx.const(0xFFFF0000, "uint32"))
-    return tirx.Select(tirx.isnan(x), x, tirx.reinterpret("float32", nearest))
-
-
 def extern(function: str, *operands: Any) -> Any:
     """The function of the C library for the dtype of `operands`."""
     dtype = dtype_of(operands[0])

@@ -16,7 +16,6 @@ from tvm.ir import Constant
 
 from service.compiler.checks import Check, SizeCheck, Whole, assertion, first_failed, first_wrong_size, within_range
 from service.compiler.constants import relax_constant
-from service.compiler.pointwise import pointwise, rounded_to_bfloat16
 from service.compiler.settled import hold_against, is_foldable
 from service.compiler.site import Site, operator_name
 from service.compiler.size_guards import Condition, multiples
@@ -190,11 +189,8 @@ class Translation:
                 expr, source = self.emit(relax.op.astype(expr, "float32")), torch.float32
             zero = relax_constant(torch.zeros((), dtype=source))
             return self.emit(relax.op.not_equal(expr, zero))
-        narrow = target is torch.bfloat16 or (source is torch.bool and target.is_floating_point)
-        if narrow and source is not torch.float32:
+        if source is torch.bool and target.is_floating_point and target is not torch.float32:
             expr = self.emit(relax.op.astype(expr, "float32"))
-        if target is torch.bfloat16:
-            expr = pointwise(self, rounded_to_bfloat16, expr, name="round_to_bfloat16")
         if source.is_floating_point and not target.is_floating_point and target is not torch.int64:
             # By way of int64, so that small integers wrap around as PyTorch's do.
             expr = self.emit(relax.op.astype(expr, "int64"))

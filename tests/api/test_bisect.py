@@ -13,7 +13,7 @@ def crashed(server, model_file) -> str:
     """The id of a Compilation whose worker died: TVM's lowering of a concatenation of thousands overflows the stack."""
     problem = server.compile(model_file("wide_concat"), {"passes": ["legalize_ops"]}).json()
     assert problem["type"] == "/problems/worker-crashed", problem
-    assert (problem["pass"], problem["inner_pass"], problem["function"]) == ("legalize_ops", "LegalizeOps", "main")
+    assert (problem["pass"], problem["inner_pass"]) == ("legalize_ops", "LegalizeOps")
     return problem["compilation"]
 
 
@@ -34,8 +34,7 @@ def test_a_crash_is_located_and_reduced(server, crashed, bisection):
     assert bisection["state"] == "succeeded", bisection
     found, reduced = bisection["found"], bisection["reduced"]
     assert (found["kind"], found["signal"]) == ("crash", "SIGSEGV")
-    assert (found["step"], found["pass"]) == (1, "legalize_ops")
-    assert (found["inner_pass"], found["function"]) == ("LegalizeOps", "main")
+    assert (found["step"], found["pass"], found["inner_pass"]) == (1, "legalize_ops", "LegalizeOps")
     assert reduced["nodes"] == 1
     assert reduced["nodes"] < reduced["nodes_before"]
     assert "torch.ops.aten.cat.default(" in reduced["code"]
@@ -49,7 +48,8 @@ def test_the_reduced_model_can_be_downloaded_and_shows_the_same(server, bisectio
     assert answer.status_code == 200
     problem = server.compile(answer.content, {"passes": ["legalize_ops"]}).json()
     assert (problem["type"], problem["pass"]) == ("/problems/worker-crashed", "legalize_ops")
-    assert problem["inner_pass"] == "LegalizeOps"
+    # With nothing but the concatenation in it, there is only one function that it can be.
+    assert (problem["inner_pass"], problem["function"]) == ("LegalizeOps", "main")
 
 
 def test_a_slow_compilation_is_told_what_the_quicker_one_does(server, model_file):

@@ -9,7 +9,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.corrections.indexing import check_range, is_empty, within
+from service.compiler.corrections.creation import is_empty
+from service.compiler.corrections.indexing import check_range, within
 from service.compiler.corrections.reductions import all_true
 from service.compiler.extrema import maximum
 from service.compiler.pointwise import dtype_of

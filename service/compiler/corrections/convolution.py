@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from tvm import relax, te, tirx
 
-from service.compiler.corrections.indexing import is_empty, zeros_like
+from service.compiler.corrections.creation import is_empty
+from service.compiler.corrections.indexing import zeros_like
 from service.compiler.pointwise import dtype_of
 from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation

@@ -73,8 +73,42 @@ def _arange(t: Translation, a: Arguments) -> Any:
 
 
 def _convert(t: Translation, a: Arguments) -> Any:
-    source = a.self if "self" in a.values else a.x
-    return t.tensor(source, a.result.dtype)
+    """A conversion that the user asks for: to and from bfloat16 it rounds, whatever else is computed around it."""
+    node = next(value for value in a.node.args if isinstance(value, torch.fx.Node))
+    source, target = node.meta["val"].dtype, a.result.dtype
+    if source == target or torch.bfloat16 not in (source, target) or is_empty(a.result):
+        return t.tensor(node, target)
+    wide = t.tensor(node, torch.float32)
+    attributes = {"op_pattern": _OPAQUE}
+    rounded = t.builder.emit_te(
+        _rounded_to_bfloat16, wide, primfunc_name_hint="round_to_bfloat16", primfunc_attrs=attributes
+    )
+    return t.cast(rounded, torch.float32, target)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a fake tensor has no element, whatever its symbols are."""
+    return any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
+# TVM's OpPatternKind.kOpaque: the kernel is fused with no other.
+_OPAQUE = 8
+
+
+def _rounded_to_bfloat16(x: Any) -> Any:
+    """float32 with the digits of bfloat16, to the nearest and of two to the even one; as a kernel of its own.
+
+    Within a fused kernel TVM computes bfloat16 in float32, and drops a conversion there and back.
+    """
+
+    def rounded(*i: Any) -> Any:
+        bits = tirx.reinterpret("uint32", x(*i))
+        last = tirx.bitwise_and(tirx.shift_right(bits, tirx.const(16, "uint32")), tirx.const(1, "uint32"))
+        raised = bits + tirx.const(0x7FFF, "uint32") + last
+        nearest = tirx.reinterpret("float32", tirx.bitwise_and(raised, tirx.const(0xFFFF0000, "uint32")))
+        return tirx.Select(tirx.isnan(x(*i)), x(*i), nearest)
+
+    return te.compute(x.shape, rounded, name="round_to_bfloat16")
 
 
 def _same(t: Translation, a: Arguments) -> Any:
@@ -127,7 +161,7 @@ CONVERTERS: dict[str, Converter] = {
     "aten.arange.start": _arange,
     "aten.arange.start_step": _arange,
     "aten._to_copy.default": _convert,
-    "prims.convert_element_type.default": lambda t, a: t.tensor(a.a, a.result.dtype),
+    "prims.convert_element_type.default": _convert,
     "aten.clone.default": _same,
     "aten.alias.default": _same,
     "aten.detach.default": _same,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tvm import relax, te, tirx
 
+from service.compiler.corrections.creation import is_empty
 from service.compiler.pointwise import broadcast_read, broadcast_shape
 from service.compiler.translation import Arguments, Converter, Translation
 from service.errors import ImportFailed
@@ -60,11 +61,6 @@ def read_safely(tensor: Any, *index: Any) -> Any:
 def zeros_like(t: Translation, value: Any) -> Any:
     """Zeros in the shape and dtype of a fake tensor."""
     return t.emit(relax.op.zeros(t.shape(value), str(value.dtype).removeprefix("torch.")))
-
-
-def is_empty(value: Any) -> bool:
-    """Whether a fake tensor has no element, whatever its symbols are."""
-    return any(isinstance(size, int) and size == 0 for size in value.shape)
 
 
 def _embedding(t: Translation, a: Arguments) -> Any:

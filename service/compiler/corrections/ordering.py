@@ -14,7 +14,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.corrections.indexing import is_empty, zeros_like
+from service.compiler.corrections.creation import is_empty
+from service.compiler.corrections.indexing import zeros_like
 from service.compiler.extrema import is_float
 from service.compiler.promotion import widened
 from service.compiler.translation import Arguments, Converter, Translation

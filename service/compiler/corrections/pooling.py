@@ -13,7 +13,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from service.compiler.corrections.indexing import is_empty, zeros_like
+from service.compiler.corrections.creation import is_empty
+from service.compiler.corrections.indexing import zeros_like
 from service.compiler.corrections.reductions import extremum, lowest, mean_over
 from service.compiler.extrema import is_float, maximum
 from service.compiler.pointwise import dtype_of

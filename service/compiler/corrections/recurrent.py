@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.corrections.indexing import is_empty
+from service.compiler.corrections.creation import is_empty
 from service.compiler.pointwise import dtype_of, extern
 from service.compiler.promotion import widened
 from service.compiler.translation import Arguments, Converter, Translation, dtype_name

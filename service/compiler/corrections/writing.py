@@ -14,8 +14,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.corrections.creation import broadcast_to
-from service.compiler.corrections.indexing import check_range, index_tensors, is_empty, layout, within
+from service.compiler.corrections.creation import broadcast_to, is_empty
+from service.compiler.corrections.indexing import check_range, index_tensors, layout, within
 from service.compiler.corrections.shapes import slice_bounds
 from service.compiler.extrema import maximum, minimum
 from service.compiler.pointwise import broadcast_shape, is_one

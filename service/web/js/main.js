@@ -6,6 +6,7 @@ import { shortId } from "./format.js";
 import * as links from "./links.js";
 import { usualPanes } from "./panes.js";
 import { problemCard } from "./problem.js";
+import { openDifference } from "./rail.js";
 import { RecipeEditor } from "./recipe.js";
 import { start, watch } from "./run.js";
 import { Start } from "./start.js";
@@ -30,11 +31,7 @@ async function compileFile(file) {
   try {
     const begun = await start({ file });
     openCompilation(begun, {}, "push");
-    watch(begun, (ended) => {
-      // What was chosen before the last step was known.
-      const panes = state.panes.map((pane) => (pane.kind === "ir" && pane.follows ? { ...pane, step: ended.steps.at(-1)?.index ?? 0, follows: false } : pane));
-      change({ panes });
-    });
+    watch(begun);
   } catch (error) {
     fill(first.error, problemCard(error, { retry: () => compileFile(file) }));
     first.error.scrollIntoView({ block: "nearest" });
@@ -46,9 +43,9 @@ async function compileFile(file) {
 function openCompilation(a, wanted, history) {
   fill(root, workspace.element);
   const panes = wanted.panes?.length ? wanted.panes : usualPanes(a, narrow.matches);
-  if (!wanted.panes?.length && a.steps.length <= a.recipe.passes.length) panes.findLast(({ kind }) => kind === "ir").follows = panes.length > 2;
+  // While it runs, the last pane shows the newest step until something else is chosen.
+  if (!wanted.panes?.length && a.state !== "succeeded" && panes.length > 2) panes.at(-1).follows = true;
   links.pin(null, null);
-  change({ a: null }, { history: "none" });
   change({ a, b: wanted.b ?? null, panes, tab: wanted.tab ?? "ir", active: wanted.active ?? 1, line: wanted.line ?? null, fn: wanted.fn ?? null, graph: wanted.graph ?? null }, { history });
   workspace.enter();
 }
@@ -130,7 +127,7 @@ function step(by) {
 function compareWithPrevious() {
   const pane = state.panes[state.active];
   if (pane?.kind !== "ir" || !pane.step) return;
-  change({ panes: state.panes.with(state.active, { kind: "diff", left: { side: pane.side, step: pane.step - 1 }, right: { side: pane.side, step: pane.step } }) }, { history: "push" });
+  openDifference({ kind: "diff", left: { side: pane.side, step: pane.step - 1 }, right: { side: pane.side, step: pane.step } });
 }
 
 document.addEventListener("keydown", (event) => {

@@ -49,9 +49,8 @@ export class Rail {
     const active = this.#isShown(step);
     const found = verdict(step);
     const main = h("button", { type: "button", class: "step-open", "aria-current": active ? "true" : null, onClick: (event) => (event.shiftKey ? this.#compare(step) : this.open(step)), "aria-label": describe(step, found) },
-      h("span", { class: "step-top" }, h("span", { class: "index" }, step.index), h("span", { class: "step-name" }, stepName(step)),
+      h("span", { class: "step-top" }, h("span", { class: "index" }, step.index), h("span", { class: "step-name", title: stepName(step) }, stepName(step)),
         found ? h("span", { class: `mark mark-${found.level}`, title: `largest error ${scientific(step.error)}, ${found.words}` }, found.sign) : null,
-        step.error !== null && step.changed ? h("span", { class: "error" }, scientific(step.error)) : null,
         h("span", { class: "ms" }, step.wall_ms === null ? "on demand" : milliseconds(step.wall_ms))),
       bar(step, longest),
       h("span", { class: "step-more" }, figures(step)));
@@ -86,10 +85,7 @@ export class Rail {
     const active = state.panes[state.active];
     const other = before?.index ?? (active?.kind === "ir" && active.side === "a" ? active.step : null) ?? step.index - 1;
     const [left, right] = [Math.min(other, step.index), Math.max(other, step.index)].map((index) => ({ side: "a", step: index }));
-    const at = state.panes[state.active]?.kind !== "model" && state.panes[state.active] ? state.active : state.panes.findLastIndex((pane) => pane.kind !== "model");
-    const pane = { kind: "diff", left, right };
-    const panes = at < 0 ? [...state.panes, pane] : state.panes.with(at, pane);
-    change({ panes, active: at < 0 ? panes.length - 1 : at, tab: "ir", line: null }, { history: "push" });
+    openDifference({ kind: "diff", left, right });
   }
 
   #key(event) {
@@ -106,6 +102,15 @@ export class Rail {
   }
 }
 
+/** Shows a difference in the active pane; where there is little room, in place of all others but the model. */
+export function openDifference(pane) {
+  const { panes, active } = state;
+  const cramped = window.innerWidth < 1700;
+  const at = panes[active] && panes[active].kind !== "model" ? active : panes.findLastIndex(({ kind }) => kind !== "model");
+  const next = cramped ? [...panes.filter(({ kind }) => kind === "model"), pane] : at < 0 ? [...panes, pane] : panes.with(at, pane);
+  change({ panes: next, active: next.indexOf(pane), tab: "ir", line: null }, { history: "push" });
+}
+
 function bar(step, longest) {
   const line = h("span", { class: "step-bar", "aria-hidden": "true" }, h("span"));
   line.firstChild.style.width = `${Math.max(0.5, ((step.wall_ms ?? 0) / longest) * 100)}%`;
@@ -116,9 +121,11 @@ function figures(step) {
   if (!step.changed) return [h("span", { class: "tag" }, "no change")];
   const { figures: numbers } = step;
   const changes = Object.entries(numbers?.op_changes ?? {}).filter(([, by]) => by !== 0).sort((one, other) => Math.abs(other[1]) - Math.abs(one[1]));
+  const before = state.a.steps.findLast(({ index }) => index < step.index);
   const parts = changes.slice(0, 2).map(([name, by]) => h("span", { class: by > 0 ? "plus" : "minus" }, `${signed(by)} ${name.replace(/^relax\./, "")}`));
   if (changes.length > 2) parts.push(h("span", { class: "muted" }, `and ${changes.length - 2} more`));
   if (changes.length === 0 && numbers?.functions_changed) parts.push(h("span", { class: "muted" }, `${numbers.functions_changed} functions changed`));
+  if (step.error !== null && step.error !== before?.error) parts.push(h("span", { class: "muted" }, `error ${scientific(step.error)}`));
   if (numbers?.peak_rss_bytes) parts.push(h("span", { class: "muted memory" }, bytes(numbers.peak_rss_bytes)));
   if (numbers?.peak_rss_bytes === 0) parts.push(h("span", { class: "muted" }, `${step.functions} functions`));
   return parts;

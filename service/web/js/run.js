@@ -31,7 +31,8 @@ export function watch(begun, onEnded = () => {}) {
   const stopEvents = follow(begun.id, {
     onStep: (step) => {
       if (!isShown() || state.a.steps.some(({ index }) => index === step.index)) return;
-      change({ a: { ...state.a, state: "running", steps: [...state.a.steps, step] } });
+      const panes = state.panes.some(({ follows }) => follows) ? state.panes.map((pane) => (pane.follows ? { ...pane, step: step.index } : pane)) : state.panes;
+      change({ a: { ...state.a, state: "running", steps: [...state.a.steps, step] }, panes });
     },
     onEnded: (ended) => {
       clearInterval(asking);

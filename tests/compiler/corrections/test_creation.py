@@ -72,6 +72,6 @@ def test_the_kind_gives_eager_s_answer(name: str) -> None:
 
 def test_a_rounding_to_bfloat16_is_exact_also_inside_of_a_kernel() -> None:
     x = torch.cat([torch.randn(1000), torch.tensor([float("nan"), float("inf"), -0.0, 3.3895e38, 1e-40, 1.00390625])])
-    expected = (x.bfloat16() * x.bfloat16() + 1).float()
-    (answer,) = session_of(lambda x: (x.bfloat16() * x.bfloat16() + 1).float(), (x,)).run([x.numpy()])
+    expected = (x.bfloat16() * x.bfloat16()).float()
+    (answer,) = session_of(lambda x: (x.bfloat16() * x.bfloat16()).float(), (x,)).run([x.numpy()])
     np.testing.assert_array_equal(answer, expected.numpy())

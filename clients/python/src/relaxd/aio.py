@@ -17,7 +17,7 @@ from relaxd import bisection as bisections
 from relaxd import calls
 from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
-from relaxd.connection import build_request, check_base_url
+from relaxd.connection import build_request, check_base_url, key_headers
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
@@ -34,9 +34,11 @@ class AsyncClient:
         base_url: str = "http://127.0.0.1:8000",
         timeout: float = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
+        api_key: str | None = None,
     ) -> None:
         self._timeout_s = timeout
-        self._http = httpx.AsyncClient(base_url=check_base_url(base_url), transport=transport)
+        headers = key_headers(api_key)
+        self._http = httpx.AsyncClient(base_url=check_base_url(base_url), transport=transport, headers=headers)
 
     async def close(self) -> None:
         """Closes the connections."""

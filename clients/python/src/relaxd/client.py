@@ -17,7 +17,7 @@ from relaxd import bisection as bisections
 from relaxd import calls
 from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
-from relaxd.connection import build_request, check_base_url
+from relaxd.connection import build_request, check_base_url, key_headers
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
@@ -30,8 +30,9 @@ class Client:
     """A connection to one relaxd server, to be closed (or used in a `with`). Threads may share it.
 
     `timeout` is how many seconds the server may take for an answer, beyond what it was asked to wait. `transport`
-    replaces the network, for tests. Every method raises ProblemError for an error that the server reports,
-    ServerUnreachable or AnswerTimeout for one of the network, and UnexpectedAnswer for an answer that makes no sense.
+    replaces the network, for tests. `api_key` is for a server that asks for one; ``RELAXD_API_KEY`` does the same.
+    Every method raises ProblemError for an error that the server reports, ServerUnreachable or AnswerTimeout for one
+    of the network, and UnexpectedAnswer for an answer that makes no sense.
     """
 
     def __init__(
@@ -39,9 +40,11 @@ class Client:
         base_url: str = "http://127.0.0.1:8000",
         timeout: float = 60.0,
         transport: httpx.BaseTransport | None = None,
+        api_key: str | None = None,
     ) -> None:
         self._timeout_s = timeout
-        self._http = httpx.Client(base_url=check_base_url(base_url), transport=transport)
+        headers = key_headers(api_key)
+        self._http = httpx.Client(base_url=check_base_url(base_url), transport=transport, headers=headers)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import httpx
 
 from relaxd.sending import Request
@@ -15,6 +17,12 @@ def check_base_url(base_url: str) -> str:
     if not base_url.startswith(("http://", "https://")):
         raise ValueError(f"base_url must start with http:// or https://, not {base_url!r}")
     return base_url
+
+
+def key_headers(api_key: str | None) -> dict[str, str]:
+    """The header of an API key: the one given, or that of the environment variable ``RELAXD_API_KEY``."""
+    key = api_key or os.environ.get("RELAXD_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def build_request(http: httpx.Client | httpx.AsyncClient, request: Request, timeout_s: float) -> httpx.Request:

@@ -1,5 +1,6 @@
 // A view of lines that draws only those in sight: 5 MB of LLVM scroll like 50 lines.
 
+import { colour, onTheme } from "../colours.js";
 import { h, everyFrame, uniqueId } from "../dom.js";
 import { paint } from "./tokens.js";
 
@@ -44,6 +45,7 @@ export class CodeView {
       this.#reveal(Math.floor(share * this.rows.length), true);
     });
     new ResizeObserver(this.draw).observe(this.element);
+    onTheme(this.draw);
   }
 
   /** Shows other lines. `kinds`, `marks` and `heads` are for differences: by row, by row, and function heads by line. */
@@ -235,9 +237,8 @@ export class CodeView {
     this.ruler.width = width * dots;
     this.ruler.height = height * dots;
     const pen = this.ruler.getContext("2d");
-    const style = getComputedStyle(this.ruler);
-    const put = (row, colour) => {
-      pen.fillStyle = style.getPropertyValue(colour);
+    const put = (row, name) => {
+      pen.fillStyle = colour(name);
       pen.fillRect(0, Math.floor((row / this.rows.length) * height * dots), width * dots, Math.max(2 * dots, (height * dots) / this.rows.length));
     };
     if (!this.kinds && this.lit.size === 0 && this.hits.size === 0) return;

@@ -93,7 +93,11 @@ export class DifferencePane {
   }
 
   #goToFirst() {
-    this.row = -1;
+    // The program itself says most, where it has changed.
+    const right = this.sides[1];
+    const main = right.listing.functionNamed("main");
+    const at = main ? this.kinds.findIndex((kind, row) => kind && right.view.rows[row] >= main.start && right.view.rows[row] < main.end) : -1;
+    this.row = at > 0 ? at - 1 : -1;
     this.next(1);
   }
 

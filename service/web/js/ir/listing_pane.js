@@ -5,6 +5,7 @@ import { bytes, stepName } from "../format.js";
 import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
+import { openDifference } from "../rail.js";
 import { change, compilationOf, findStep, shown, state } from "../state.js";
 import { CodeView } from "./code_view.js";
 import { listing } from "./listing.js";
@@ -42,13 +43,14 @@ export class ListingPane {
   /** Shows another step, or the same one of a Compilation that has changed. */
   async show(pane) {
     const step = findStep(pane.side, pane.step);
-    const key = `${compilationOf(pane.side)?.id}/${step?.stage}/${pane.step}`;
+    const key = `${compilationOf(pane.side)?.id}/${step?.stage}/${pane.step}/${step ? "" : compilationOf(pane.side)?.state}`;
     this.pane = pane;
     this.#head(step);
     if (key === this.key) return;
     this.key = key;
     if (!step) {
-      fill(this.body, h("p", { class: "empty" }, "This step is not there (yet). Choose another above."));
+      const waits = ["running", "queued"].includes(compilationOf(pane.side)?.state);
+      fill(this.body, h("p", { class: waits ? "empty loading" : "empty" }, waits ? "Waiting for this step …" : "This step is not there. Choose another above."));
       return;
     }
     this.element.setAttribute("aria-label", `IR after ${stepName(step)}`);
@@ -81,7 +83,7 @@ export class ListingPane {
     if (wanted !== null && wanted < read.lines.length) {
       this.view.goTo(wanted, { center: true });
       this.#light(wanted);
-    } else if (span && links.again.length && !this.view.lit.size) {
+    } else if (span && this.view.lit.size === 0) {
       this.view.goTo(span.start, { center: false });
     }
   }
@@ -103,7 +105,7 @@ export class ListingPane {
     const functions = this.listing?.functions ?? [];
     const jump = h("select", { "aria-label": "Go to function", class: "jump", onChange: (event) => this.goTo(event.target.value) },
       h("option", { value: "" }, `${functions.length} functions`), functions.map((span) => h("option", null, span.title)));
-    const against = stepSelect("Compare with a step", null, (other) => set({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }), [h("option", { value: "" }, "± diff with …")]);
+    const against = stepSelect("Compare with a step", null, (other) => openDifference({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }), [h("option", { value: "" }, "± diff with …")]);
     against.classList.add("against");
     fill(this.header,
       pane.side === "b" || state.b ? h("b", { class: `side side-${pane.side}` }, pane.side.toUpperCase()) : null,

@@ -1,0 +1,73 @@
+"""Who may call what, where the server asks for API keys: before any route, and before the body is read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service import keys
+from service.api.problems import respond
+from service.errors import Problem
+from service.keys import Keys
+from service.serving_errors import NotAuthenticated, NotPermitted
+
+# The page and what it is made of, health for load balancers, and what the API is: nothing of anybody's.
+_PUBLIC = re.compile(
+    r"/|/web/.*|/healthz|/v2/health/(?:live|ready)|/problems/.*|/openapi\.json|/passes|/recipes|/operators"
+)
+# The first that fits by method and path.
+_SCOPES = (
+    ("POST", re.compile(r"/compile.*|/inspect"), "compile"),
+    ("DELETE", re.compile(r"/compile.*"), "compile"),
+    ("POST", re.compile(r"/infer|/v2/models/.*/infer"), "infer"),
+    ("GET", re.compile(r"/v2.*"), "infer"),
+    ("POST", re.compile(r"/models/.*|/v2/repository/models/.*"), "admin"),
+    ("DELETE", re.compile(r"/models/.*"), "admin"),
+    ("GET", re.compile(r"/metrics"), "admin"),
+)
+
+
+class Access:
+    """Asks for a key and its scope. The caller is known to all that the request does (`keys.current`)."""
+
+    def __init__(self, app: ASGIApp, known: Keys | None) -> None:
+        """`known` are the keys; None where none are asked for."""
+        self._app = app
+        self._keys = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        if self._keys is None or scope["type"] != "http" or _PUBLIC.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            caller = await self._caller(request, self._keys)
+        except Problem as problem:
+            headers = {"WWW-Authenticate": 'Bearer realm="relaxd"'} if problem.status == 401 else {}
+            # The body was not read: what is left of it must not be taken for the next request.
+            await respond(request, problem, {**headers, "Connection": "close"})(scope, receive, send)
+            return
+        token = keys.current.set(caller)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            keys.current.reset(token)
+
+    async def _caller(self, request: Request, known: Keys) -> keys.Caller:
+        kind, _, key = request.headers.get("authorization", "").partition(" ")
+        caller = await asyncio.to_thread(known.find, key.strip()) if kind.lower() == "bearer" else None
+        if caller is None:
+            what = "The API key is not known" if key else "This server asks for an API key"
+            raise NotAuthenticated(f"{what}. Send `Authorization: Bearer <key>`; the operator makes keys.")
+        method = "GET" if request.method == "HEAD" else request.method
+        path = request.url.path
+        needed = next((scope for of, paths, scope in _SCOPES if of == method and paths.fullmatch(path)), "read")
+        if not caller.may(needed):
+            raise NotPermitted(
+                f"The key {caller.name!r} has not the scope {needed!r} that {method} {path} needs.", scope=needed
+            )
+        return caller
