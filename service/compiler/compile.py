@@ -98,6 +98,7 @@ class Compiler:
             verification = _verify(job, model, last, self._numbers)
         phases |= {"build": building, "verify": pipeline.verifying}
         told = manifest(job, model.signature, target, library_bytes)
+        told["verification"] = {name: verification[name] for name in ("depth", "tolerances")}
         return {"verification": verification, "manifest": told, "timings": _timings(phases)}
 
 

@@ -140,6 +140,8 @@ def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, ker
     name = str(gvar.name_hint)
     entry: JsonObject = {"function": name, "kernel": None, "parameters": {}, "reason": None, "flops": 0}
     entry["bytes"] = _bytes(function)
+    if _has_bfloat16(function):
+        return {**entry, "reason": "bfloat16 has no arithmetic of its own on a CPU: TVM writes it with float32"}
     reasons = []
     for label, make in _candidates(name, function, calls, parallel):
         try:
@@ -150,6 +152,11 @@ def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, ker
         kernels[gvar] = kernel
         return {**entry, "kernel": kernel.name, "parameters": kernel.parameters, "flops": kernel.flops}
     return {**entry, "reason": "; ".join(reasons)}
+
+
+def _has_bfloat16(function: Any) -> bool:
+    # TVM's Python has no visitor of TensorIR; printing takes less than a ms.
+    return "bfloat16" in function.script(show_meta=False)
 
 
 def _candidates(

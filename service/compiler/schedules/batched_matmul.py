@@ -16,7 +16,7 @@ from service.compiler.schedules.contraction import Contraction, Epilogue, find_c
 from service.compiler.schedules.expressions import Unsupported, dtype_of, integer, variables
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.tile import Tile, best_rows, even_tiles, form_of, halving_tiles, panel_vectors
-from service.compiler.schedules.writer import Writer, count, placed, strips, vector, writing
+from service.compiler.schedules.writer import Writer, count, placed, put, strips, vector, writing
 
 NAME = "batched_matmul"
 # With fewer rows packing costs more than it saves.
@@ -147,7 +147,7 @@ class _Body:
                 with vector(width) as lane:
                     here = {**at, product.inner.var: k}
                     here[product.column.var] = panel * integer(self.width) + start + lane
-                    T.buffer_store(packed, placed(self.right, here), [first + start + lane])
+                    put(packed, placed(self.right, here), first + start + lane)
 
             strips(columns, self.lanes, strip)
             if filled > columns:

@@ -15,7 +15,7 @@ from service.compiler.schedules.elementwise import nest
 from service.compiler.schedules.expressions import Unsupported, integer, size
 from service.compiler.schedules.folding import as_result, as_stored, combined, stored_dtype
 from service.compiler.schedules.kernel import Kernel, Situation
-from service.compiler.schedules.writer import Writer, local, placed, strips, vector, work_of, writing
+from service.compiler.schedules.writer import Writer, local, placed, put, strips, vector, work_of, writing
 
 NAME = "columns"
 
@@ -53,7 +53,7 @@ def _write(writer: Writer, fold: Computation, output: Computation | None, situat
                     return
                 with vector(width) as lane:
                     value = as_stored(fold, placed(term, {**here, inner.var: start + lane}))
-                    T.buffer_store(sums, combined(fold, sums[lane], value), [lane])
+                    put(sums, combined(fold, sums[lane], value), lane)
 
             enter(0, at)
             with vector(width) as lane:

@@ -35,12 +35,25 @@ def children(expr: Any) -> list[Any]:
     raise Unsupported(f"the expression has a {type(expr).__name__}")
 
 
+def _cast_operand(expr: prim.Cast) -> list[Any]:
+    """Raises Unsupported where wrapping around would be lost: LLVM takes it that signed numbers never do."""
+    value = expr.value
+    widens = dtype_of(expr) == "int64" and dtype_of(value) == "int32"
+    if (
+        widens
+        and isinstance(value, prim.Add | prim.Sub | prim.Mul)
+        and any(isinstance(each, TensorLoad) for each in walk(value))
+    ):
+        raise Unsupported("an integer that may have wrapped around is made wider")
+    return [value]
+
+
 _OPERANDS: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
     ((*LEAVES, Var), lambda _: []),
     (TensorLoad, lambda expr: list(expr.indices)),
     (_UNARY, lambda expr: [expr.a]),
     ((prim.BinaryOpExpr, prim.CmpExpr, prim.LogicalExpr), lambda expr: [expr.a, expr.b]),
-    (prim.Cast, lambda expr: [expr.value]),
+    (prim.Cast, _cast_operand),
     (prim.Select, lambda expr: [expr.condition, expr.true_value, expr.false_value]),
     (Call, lambda expr: list(expr.args)),
     (prim.Let, lambda expr: [expr.value, expr.body]),

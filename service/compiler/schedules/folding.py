@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
+from tvm.ir.prim import expr as prim
 from tvm.script.ir_builder import tirx as T
 
 from service.compiler.extrema import maximum, minimum
@@ -27,7 +28,7 @@ def as_stored(fold: Computation, value: Any) -> Any:
 
 def as_result(fold: Computation, value: Any) -> Any:
     """A partial result as the fold gives it."""
-    return value != tirx.const(0, "int32") if fold.fold in ("all", "any") else value
+    return prim.NE(value, tirx.const(0, "int32")) if fold.fold in ("all", "any") else value
 
 
 def combined(fold: Computation, old: Any, new: Any) -> Any:
@@ -52,17 +53,17 @@ def folded(fold: Computation, sums: Any, vectors: int, lanes: int) -> Any:
     if lanes == 1:
         return sums[integer(0)]
     ramp = tirx.Ramp(integer(0), integer(1), lanes)
-    return _across(fold, tirx.BufferLoad(sums, [ramp]), stored_dtype(fold), lanes)
+    return _across(fold, tirx.BufferLoad(sums, [ramp]), lanes)
 
 
-def _across(fold: Computation, value: Any, dtype: str, lanes: int) -> Any:
+def _across(fold: Computation, value: Any, lanes: int) -> Any:
     """The fold of the lanes of one vector, by halves."""
     if lanes == 1:
-        return value
-    whole = tirx.Var("h", f"{dtype}x{lanes}")
+        return T.Bind(value)
+    whole = T.Bind(value)
     half = lanes // 2
     low, high = (_part(whole, start, half) for start in (0, half))
-    return tirx.Let(whole, value, _across(fold, combined(fold, low, high), dtype, half))
+    return _across(fold, combined(fold, low, high), half)
 
 
 def _part(value: Any, start: int, lanes: int) -> Any:

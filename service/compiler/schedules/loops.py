@@ -18,7 +18,7 @@ from service.compiler.schedules.computation import Axis, Indices, Program, offse
 from service.compiler.schedules.expressions import Unsupported, constant, integer, loads, rewrite, variables
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.sharing import shared
-from service.compiler.schedules.writer import Writer, dtype_of_buffer, local, placed, strips, vector, writing
+from service.compiler.schedules.writer import Writer, dtype_of_buffer, local, placed, put, strips, vector, writing
 
 NAME = "loops"
 _PARALLEL = 1
@@ -157,7 +157,7 @@ class _Body:
                     with vector(width) as lane:
                         here = {**at, axis.var: k, column.var: start + lane}
                         slot = integer(number * width) + lane
-                        T.buffer_store(sums, sums[slot] + placed(value, here), [slot])
+                        put(sums, sums[slot] + placed(value, here), slot)
             for number, start in enumerate(starts):
                 with vector(width) as lane:
                     target = rewrite(place, {**at, column.var: start + lane})

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.ir.prim import expr as prim
 from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Computation, Indices, Program, inlined, offset, shape_of
@@ -22,6 +23,7 @@ from service.compiler.schedules.writer import (
     dtype_of_buffer,
     local,
     placed,
+    put,
     strips,
     vector,
     work_of,
@@ -182,7 +184,7 @@ class _Body:
         for index, extent in zip(indices[len(self.row) :], shape_of(buffer)[len(self.row) :], strict=True):
             place = place * integer(extent) + index
         element = self.locals[buffer][self.current.simplify(place)]
-        return element != tirx.const(0, "int8") if dtype_of_buffer(buffer) == "bool" else element
+        return prim.NE(element, tirx.const(0, "int8")) if dtype_of_buffer(buffer) == "bool" else element
 
     def _compute(self, computation: Computation, at: dict[Any, Any]) -> None:
         if computation.fold is not None:
@@ -196,7 +198,7 @@ class _Body:
         if buffer in self.locals:
             if dtype_of_buffer(buffer) == "bool":
                 value = tirx.Select(value, tirx.const(1, "int8"), tirx.const(0, "int8"))
-            T.buffer_store(self.locals[buffer], value, [place])
+            put(self.locals[buffer], value, place)
             return
         first: Any = integer(0)
         for axis in self.row:
@@ -266,7 +268,7 @@ class _Body:
             with vector(width) as lane:
                 term = as_stored(fold, placed(value, {**here, inner.var: start + lane}))
                 at = integer(slot * lanes) + lane
-                T.buffer_store(sums, combined(fold, sums[at], term), [at])
+                put(sums, combined(fold, sums[at], term), at)
 
         extent = inner.extent
         if not isinstance(extent, int):

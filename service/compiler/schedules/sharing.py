@@ -7,8 +7,12 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 from tvm.ir.prim import expr as prim
+from tvm.script.ir_builder import tirx as T
 
-from service.compiler.schedules.expressions import LEAVES, children, dtype_of, operator_name, rebuilt
+from service.compiler.schedules.expressions import LEAVES, children, dtype_of, operator_name, rebuilt, walk
+
+# What may not be computed where a condition keeps it from being computed; arithmetic on floats always may.
+_NOT_EVERYWHERE = (TensorLoad, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def shared(expr: Any) -> Any:
@@ -19,6 +23,42 @@ def shared(expr: Any) -> Any:
     graph = _Graph()
     root = graph.add(expr)
     return graph.written(root)
+
+
+def bound(expr: Any) -> Any:
+    """`expr` without any ``Let``: each of its names is bound by a statement of its own, written before.
+
+    A ``Let`` inside an expression prints as text that TVM's parser does not read back.
+    """
+    return _bound(expr, {}, None)
+
+
+def _bound(expr: Any, names: dict[Any, Any], guard: Any) -> Any:
+    """`guard` is the condition under which `expr` may be computed; None for always."""
+    if isinstance(expr, Var):
+        return names.get(expr, expr)
+    if isinstance(expr, prim.Let):
+        value = _bound(expr.value, names, guard)
+        if not isinstance(value, (Var, *LEAVES)):
+            value = T.Bind(_guarded(value, guard))
+        return _bound(expr.body, {**names, expr.var: value}, guard)
+    if operator_name(expr) == "prim.if_then_else":
+        condition = _bound(expr.args[0], names, guard)
+        branches = (_both(guard, condition), _both(guard, tirx.Not(condition)))
+        parts = [_bound(part, names, when) for part, when in zip(expr.args[1:], branches, strict=True)]
+        return rebuilt(expr, [condition, *parts])
+    return rebuilt(expr, [_bound(each, names, guard) for each in children(expr)])
+
+
+def _both(guard: Any, condition: Any) -> Any:
+    return condition if guard is None else tirx.And(guard, condition)
+
+
+def _guarded(value: Any, guard: Any) -> Any:
+    """`value` where `guard` holds; elsewhere 0, where computing it might read outside of memory or divide by 0."""
+    if guard is None or not any(isinstance(each, _NOT_EVERYWHERE) for each in walk(value)):
+        return value
+    return tirx.if_then_else(guard, value, tirx.const(0, dtype_of(value)))
 
 
 class _Graph:

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.expressions import integer
 from service.compiler.schedules.vector_unit import VectorUnit
-from service.compiler.schedules.writer import local, vector
+from service.compiler.schedules.writer import local, put, vector
 
 # The element of the left operand for a row and a place of the inner axis; the memory and the place of a vector of the
 # right operand.
@@ -73,13 +73,13 @@ class Tile:
                 at = integer(self._place(row, column, split))
                 with vector(self.lanes) as lane:
                     product = left(row, k) * memory[place + lane]
-                    T.buffer_store(self.sums, self.sums[at + lane] + product, [at + lane])
+                    put(self.sums, self.sums[at + lane] + product, at + lane)
 
     def add(self, row: int, column: int, value: Callable[[Any], Any]) -> None:
         """Adds `value` of the lane to one vector of sums."""
         at = integer(self._place(row, column))
         with vector(self.lanes) as lane:
-            T.buffer_store(self.sums, self.sums[at + lane] + value(lane), [at + lane])
+            put(self.sums, self.sums[at + lane] + value(lane), at + lane)
 
     def join(self) -> None:
         """Adds the partial sums up."""

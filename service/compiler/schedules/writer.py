@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 from service.compiler.build import SCHEDULED
 from service.compiler.schedules.computation import Axis, Indices, Program, offset, shape_of
 from service.compiler.schedules.expressions import integer, rewrite
-from service.compiler.schedules.sharing import shared
+from service.compiler.schedules.sharing import bound, shared
 from service.compiler.schedules.vector_maths import vectorisable
 
 # Work below which starting threads costs more than it saves, in elementary operations.
@@ -42,7 +42,7 @@ class Writer:
 
     def store(self, buffer: Any, place: Any, value: Any) -> None:
         """Writes one element of a buffer of the Program, at its place in memory."""
-        T.buffer_store(self.memory[buffer], value, [integer(place)])
+        put(self.memory[buffer], value, place)
 
     def outer(self, extent: Any, work: Any) -> Any:
         """A loop over `extent`, by threads where `work`, the operations of the whole loop, pays for starting them.
@@ -80,6 +80,11 @@ def writing(
 def placed(expr: Any, at: Mapping[Any, Any]) -> Any:
     """`expr` over memory with its axes replaced, and functions of the C library by their polynomials."""
     return rewrite(expr, at, None, vectorisable)
+
+
+def put(memory: Any, value: Any, place: Any) -> None:
+    """Writes the element at `place` of a flat buffer; what `value` names is bound before."""
+    T.buffer_store(memory, bound(value), [integer(place)])
 
 
 def dtype_of_buffer(buffer: Any) -> str:

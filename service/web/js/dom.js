@@ -82,5 +82,11 @@ export async function copy(text, what) {
 /** Says something in the status line; screen readers speak it. */
 export function announce(text) {
   const line = document.getElementById("announcement");
-  if (line) line.textContent = text;
+  if (!line) return;
+  line.textContent = text;
+  clearTimeout(silence);
+  silence = setTimeout(() => { line.textContent = ""; }, SAID_FOR_MS);
 }
+
+const SAID_FOR_MS = 10_000;
+let silence = 0;

@@ -46,7 +46,7 @@ function openCompilation(a, wanted, history) {
   // While it runs, the last pane shows the newest step until something else is chosen.
   if (!wanted.panes?.length && a.state !== "succeeded" && panes.length > 2) panes.at(-1).follows = true;
   links.pin(null, null);
-  change({ a, b: wanted.b ?? null, panes, tab: wanted.tab ?? "ir", active: wanted.active ?? 1, line: wanted.line ?? null, fn: wanted.fn ?? null, graph: wanted.graph ?? null }, { history });
+  change({ a, b: wanted.b ?? null, panes, tab: wanted.tab ?? "ir", active: wanted.panes?.length ? wanted.active : panes.findIndex(({ kind }) => kind === "ir"), line: wanted.line ?? null, fn: wanted.fn ?? null, graph: wanted.graph ?? null }, { history });
   workspace.enter();
 }
 

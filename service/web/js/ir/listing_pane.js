@@ -83,7 +83,7 @@ export class ListingPane {
     if (wanted !== null && wanted < read.lines.length) {
       this.view.goTo(wanted, { center: true });
       this.#light(wanted);
-    } else if (span && this.view.lit.size === 0) {
+    } else if (span && ![...this.view.lit].some((line) => span.start <= line && line < span.end)) {
       this.view.goTo(span.start, { center: false });
     }
   }
