@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from service.compilations import Compilations
 from service.errors import CompilationNotReady, InvalidField, JsonObject, UnknownCompilation, nearest
+from service.host_cpu import missing_flags
 from service.journal import Journal, PublishedVersion
 from service.nouns import Signature, State
 from service.records import Artifact, Compilation
-from service.serving_errors import CompilationPublished, UnknownModel
+from service.serving_errors import CompilationPublished, CpuLacksFeatures, UnknownModel
 from service.uninterrupted import uninterrupted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -133,5 +134,13 @@ def _servable(name: str, version: str, compilation: Compilation) -> Servable:
             f"The compilation {why}, so there is nothing to run. GET /compile/{compilation.id} says more.",
             id=compilation.id,
             state=compilation.state.value,
+        )
+    lacking = missing_flags(artifact.manifest.get("cpu_flags", []))
+    if lacking:
+        raise CpuLacksFeatures(
+            f"The library needs {', '.join(lacking)}, which the CPU of this server lacks. Compile the model here "
+            "again, with `native` as its `target.cpu`.",
+            id=compilation.id,
+            flags=lacking,
         )
     return Servable(name, version, compilation, artifact, signature)

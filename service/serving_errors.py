@@ -20,6 +20,12 @@ class CompilationPublished(RequestProblem):
     slug, status, title = "compilation-published", 409, "The compilation is published"
 
 
+class CpuLacksFeatures(RequestProblem):
+    """The library was built for another CPU: this one lacks the `flags`. Compile here for ``native``."""
+
+    slug, status, title = "cpu-lacks-features", 409, "The artifact is for another CPU"
+
+
 class UnsupportedEncoding(RequestProblem):
     """The body has a Content-Encoding other than gzip and deflate, or is not what it says. Send it plainly."""
 

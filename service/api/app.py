@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 
 from service.api import (
     about,
+    artifacts,
     bisect,
     compile,
     events,
@@ -62,6 +63,7 @@ ROUTED = (
     repro,
     report,
     infer,
+    artifacts,
     models,
     oip,
     about,

@@ -15,7 +15,7 @@ from service.compiler.inner_passes import InnerPasses, position_notes
 from service.compiler.pipeline import Emit, Pipeline, begin
 from service.compiler.results import BuildRecorder
 from service.compiler.step_numbers import StepNumbers
-from service.compiler.target import tvm_target
+from service.compiler.target import cpu_flags, tvm_target
 from service.compiler.verify import example_case, make_cases, verify
 from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject, VerificationFailed
 from service.nouns import CompileJob, Verify
@@ -98,6 +98,7 @@ class Compiler:
             verification = _verify(job, model, last, self._numbers)
         phases |= {"build": building, "verify": pipeline.verifying}
         told = manifest(job, model.signature, target, library_bytes)
+        told["cpu_flags"] = cpu_flags(target)
         told["verification"] = {name: verification[name] for name in ("depth", "tolerances")}
         return {"verification": verification, "manifest": told, "timings": _timings(phases)}
 

@@ -77,6 +77,11 @@ def features(target: Any) -> list[str]:
     return sorted(usable & set(_LINUX_FLAGS)) or sorted(usable)
 
 
+def cpu_flags(target: Any) -> list[str]:
+    """The same as Linux names them in /proc/cpuinfo, sorted; features that it does not name are left out."""
+    return sorted(_LINUX_FLAGS[name] or name for name in features(target) if name in _LINUX_FLAGS)
+
+
 @functools.cache
 def host_cpu() -> str:
     """LLVM's name of this host's CPU."""

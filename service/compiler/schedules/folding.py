@@ -60,7 +60,8 @@ def _across(fold: Computation, value: Any, lanes: int) -> Any:
     """The fold of the lanes of one vector, by halves."""
     if lanes == 1:
         return T.Bind(value)
-    whole = T.Bind(value)
+    # TVM's parser knows no types of two lanes.
+    whole = T.Bind(value) if lanes > 2 else value
     half = lanes // 2
     low, high = (_part(whole, start, half) for start in (0, half))
     return _across(fold, combined(fold, low, high), half)

@@ -14,7 +14,7 @@ const HEADS = {
   vm: /^@([\w.]+):/,
 };
 const TVMSCRIPT_HEAD = /^\s*def (\w+)\(/;
-const BINDING = /^\s+([A-Za-z_]\w*)(?::[^=]*?)? = /;
+const BINDING = /^\s+([A-Za-z_]\w*)(?:: .*?)? = /;
 const PARTS = /^\s*(?:for |with T\.sblock)/;
 
 /** Which kernel a symbol of the library belongs to. */
