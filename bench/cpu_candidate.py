@@ -100,7 +100,7 @@ def plain_tvm(module: Any, inputs: Any, _: int) -> tuple[Call, str]:
     return _tvm_call(machine["main"], inputs), tvm.__version__
 
 
-def relaxd(module: Any, inputs: Any, _: int) -> tuple[Call, str]:
+def relaxd(module: Any, inputs: Any, threads: int) -> tuple[Call, str]:
     import torch
 
     from service.compiler.compile import compile_model
@@ -112,7 +112,7 @@ def relaxd(module: Any, inputs: Any, _: int) -> tuple[Call, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/upload.pt2"
         torch.export.save(torch.export.export(module, inputs), path)
-        recipe = load_catalogue().recipe("fast", Target(), 200)
+        recipe = load_catalogue().recipe("fast", Target(threads=threads), 200)
         job = CompileJob(
             path, ModelFormat.EXPORTED_PROGRAM, recipe, Verify.ARTIFACT, None, None, folder, Limits()
         )  # fmt: skip

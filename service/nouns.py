@@ -130,10 +130,13 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class Target:
-    """What the library is built for. `cpu` is ``native`` or an LLVM CPU name; `threads` 0 means all cores."""
+    """What the library is built for. `cpu` is ``native`` or an LLVM CPU name; `threads` 0 means all cores.
+
+    The threads are those of one inference.
+    """
 
     cpu: str = "native"
-    threads: int = 0
+    threads: int = 1
 
     def to_json(self) -> JsonObject:
         return dataclasses.asdict(self)

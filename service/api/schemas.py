@@ -30,7 +30,7 @@ class TargetRequest(_Request):
     """What the library is built for: `native` or an LLVM CPU name; 0 threads means all cores."""
 
     cpu: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)] = "native"
-    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    threads: Annotated[int, Field(ge=0, le=1024)] = 1
 
 
 class ImportRequest(_Request):

@@ -14,10 +14,11 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_generic
 from service.compiler.context import extended
 from service.compiler.dataflow import is_primitive, relax_functions
 from service.compiler.operator_map import legalize
-from service.compiler.target import features, host_cpu, toolchain
+from service.compiler.target import features, host_cpu, threads, toolchain
 from service.errors import BuildFailed, JsonObject, OutputTooLarge
 from service.nouns import CompileJob, Signature
 from service.runtime.session import ENTRY
+from service.runtime.threads import THREADS
 
 # Marks the functions that the schedule pass has written.
 SCHEDULED = "scheduled"
@@ -32,6 +33,8 @@ def build_executable(mod: IRModule, target: Any) -> Any:
         mod = lower(mod, target)
         if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
             mod = _with_a_kernel(mod)
+        if threads(target) != 1:
+            mod = _with_threads(mod, threads(target))
         with extended(pass_config(mod)):
             return relax.build(mod, target=target, relax_pipeline=None)
 
@@ -70,6 +73,14 @@ def _with_a_kernel(mod: IRModule) -> IRModule:
     kernel = te.create_prim_func([a, te.compute((1,), lambda i: a[i], name="b")])
     mod = IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     mod["relaxd_no_kernel"] = kernel.with_attr("global_symbol", "relaxd_no_kernel")
+    return mod
+
+
+def _with_threads(mod: IRModule, number: int) -> IRModule:
+    """A module whose library says with how many threads it is to be run."""
+    tell = tirx.PrimFunc([], tirx.Return(tirx.const(number, "int32")))
+    mod = IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    mod[THREADS] = tell.with_attr("global_symbol", THREADS)
     return mod
 
 

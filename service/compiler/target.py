@@ -54,10 +54,12 @@ _LINUX_FLAGS = {
 def tvm_target(target: Target) -> Any:
     """The `tvm.target.Target` of a Recipe's target: this host's CPU with the features it really has, or the CPU named.
 
+    Its ``num-cores`` is the number of threads; it has none where all cores are meant.
     Raises BuildFailed naming `target.cpu` when LLVM knows no such CPU.
     """
+    cores = {"num-cores": target.threads} if target.threads else {}
     if target.cpu == NATIVE:
-        return tvm.target.Target({"kind": "llvm", "mcpu": host_cpu(), "mattr": list(_hidden_features())})
+        return tvm.target.Target({"kind": "llvm", "mcpu": host_cpu(), "mattr": list(_hidden_features()), **cores})
     known = _known_cpus()
     if target.cpu not in known:
         near = nearest(target.cpu, known)
@@ -67,7 +69,12 @@ def tvm_target(target: Target) -> Any:
             field="target.cpu",
             nearest=near,
         )
-    return tvm.target.Target({"kind": "llvm", "mcpu": target.cpu})
+    return tvm.target.Target({"kind": "llvm", "mcpu": target.cpu, **cores})
+
+
+def threads(target: Any) -> int:
+    """The number of threads of a `tvm.target.Target`; 0 stands for all cores."""
+    return int(target.attrs.get("num-cores", 0))
 
 
 def features(target: Any) -> list[str]:

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from service.errors import CheckFailed, ExecutionFailed, IndexOutOfRange, Problem
+from service.runtime.threads import threads_of
 from service.runtime.tvm_errors import readable_message
 
 ALIGNMENT = 64
@@ -32,7 +33,7 @@ class Session:
     """One virtual machine over a compiled library.
 
     A Session is not thread-safe: its virtual machine keeps registers and buffers between the instructions of a call.
-    Use one Session per thread, or a lock.
+    Use one Session per thread, or a lock. `threads` is how many the library asks for (`allow_threads`).
     """
 
     def __init__(self, library: Any) -> None:
@@ -44,6 +45,7 @@ class Session:
             module = _load_library(library) if isinstance(library, str) else library
             self._vm = relax.VirtualMachine(module, tvm.cpu())
             self._entry = self._vm[ENTRY]
+            self.threads = threads_of(module)
         except Exception as error:
             raise ExecutionFailed(f"The library could not be loaded: {readable_message(error)}") from error
 

@@ -10,6 +10,7 @@ from service.errors import InternalError, Problem
 from service.runtime.machine_peak import measure_peak
 from service.runtime.profile import profile
 from service.runtime.session import Array, Session
+from service.runtime.threads import allow_threads
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
 
 
@@ -21,6 +22,7 @@ def work(peer: socket.socket) -> None:
         try:
             if session is None:
                 session = Session(frame.body["library_path"])
+                allow_threads(session.threads)
                 answer = Frame({"event": "ready"})
             elif frame.body["op"] == "profile":
                 answer = _profile(session, frame)

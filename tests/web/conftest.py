@@ -15,7 +15,7 @@ from tests.conftest import ROOT, Server
 
 SAMPLES = ROOT / "service/web/samples"
 # A server that has just started takes seconds to its first answer.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=30_000)
 
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
@@ -51,7 +51,7 @@ def open_page(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]
 
     def open_(address: str = "", **options: Any) -> Page:
         context = browser.new_context(**{"viewport": WIDE, "base_url": server.url, "reduced_motion": "reduce", **options})
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(30_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error.stack)))

@@ -43,6 +43,7 @@ def test_nothing_serious_in_any_view(open_page, compiled, viewport, scheme):
     page.get_by_label("Add a pass").focus()
     found = {"start": serious(page)}
     assert not overflows(page)
+    page.keyboard.press("Escape")
     page.locator(".advanced summary").click()
     found["advanced"] = serious(page)
     compilation = compiled("digits-mlp")

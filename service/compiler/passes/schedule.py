@@ -20,6 +20,7 @@ from service.compiler.schedules.expressions import Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.vector_unit import size_of, vector_unit
 from service.compiler.schedules.writer import count
+from service.compiler.target import threads
 from service.errors import JsonObject
 from service.nouns import Stage
 
@@ -96,17 +97,19 @@ class Module:
         return gv
 """  # noqa: E501
 
-    parallel: bool = option(True, "Let loops that pay for it use several threads.")
+    parallel: bool = option(True, "Let loops that pay for it use several threads, where the target has more than one.")
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         calls = _calls(mod)
+        target = tvm.target.Target.current(allow_none=True)
+        parallel = self.parallel and (target is None or threads(target) != 1)
         kernels: dict[Any, Kernel] = {}
         entries = []
         for gvar in sorted(mod.get_global_vars(), key=lambda each: str(each.name_hint)):
             function = mod[gvar]
             if not isinstance(function, tirx.PrimFunc) or gvar not in calls:
                 continue
-            entry = _entry(gvar, function, calls[gvar], self.parallel, kernels)
+            entry = _entry(gvar, function, calls[gvar], parallel, kernels)
             entries.append(entry)
         report.details["kernels"] = entries
         report.notes.extend(_notes(entries))

@@ -14,7 +14,7 @@ export const draft = {
   verify: "every_step",
   until: "",
   cpu: "native",
-  threads: 0,
+  threads: 1,
   specialValues: "fail",
 };
 
