@@ -78,8 +78,8 @@ def test_every_pass_and_recipe_is_described(server):
         assert info["example"]["before"]
         assert info["options"]["type"] == "object"
     recipes = server.http.get("/recipes").json()["recipes"]
-    assert {recipe["name"] for recipe in recipes} == {"course", "generic", "none"}
-    assert sum(recipe["default"] for recipe in recipes) == 1
+    assert {recipe["name"] for recipe in recipes} == {"course", "fast", "generic", "integration", "none"}
+    assert [recipe["name"] for recipe in recipes if recipe["default"]] == ["fast"]
     for recipe in recipes:
         assert {spec["name"] for spec in recipe["passes"]} <= names
 

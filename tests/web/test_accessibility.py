@@ -60,7 +60,8 @@ def test_nothing_serious_in_any_view(open_page, compiled, viewport, scheme):
     found["problem"] = serious(page)
     page.keyboard.press("?")
     found["help"] = serious(page)
-    assert {view: entries for view, entries in found.items() if entries} == {}
+    wrong = [f"{view}: {entry}" for view, entries in found.items() for entry in entries]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_theme_can_be_chosen_against_the_system(open_page):

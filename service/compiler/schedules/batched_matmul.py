@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.ir.prim import expr as prim
 from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.computation import Axis, Indices, Program
@@ -61,6 +62,7 @@ def _product(contraction: Contraction) -> _Product:
         left, right = right, left
     if column.var in variables(left) or column.var not in variables(right):
         raise Unsupported("the last axis is not that of one operand alone")
+    left, right = _scaled(left, right)
     rows = [axis for axis in fold.axes[:-1] if axis.var in variables(left) and axis.var not in variables(right)]
     rows = [axis for axis in rows if axis.extent != 1]
     if not rows or (isinstance(rows[-1].extent, int) and rows[-1].extent < _FEWEST_ROWS):
@@ -70,6 +72,13 @@ def _product(contraction: Contraction) -> _Product:
     row = rows[-1]
     batch = tuple(axis for axis in fold.axes[:-1] if not axis.var.same_as(row.var))
     return _Product(contraction, left, right, batch, row, column, inner)
+
+
+def _scaled(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both operands with the numbers that scale the left one in the right one, which is read once to be packed."""
+    while isinstance(left, prim.Mul) and isinstance(left.b, prim.FloatImm):
+        left, right = left.a, right * left.b
+    return left, right
 
 
 class _Body:

@@ -41,7 +41,7 @@ export class AccuracyView {
     const y = powers(Math.min(1e-8, ...real), Math.max(1e-5, ...real), HEIGHT - BOTTOM, 10);
     const x = (at) => LEFT + 20 + (at / (most - 1)) * (WIDTH - LEFT - 50);
     const height = (error) => (error > 0 ? (Number.isFinite(error) ? y.at(error) : 6) : HEIGHT - BOTTOM);
-    return h("div", { class: "scroll" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart wide", role: "img", "aria-label": "Error after each step, by powers of ten. The tables below have the numbers." },
+    return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Chart of errors" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart wide", role: "img", "aria-label": "Error after each step, by powers of ten. The tables below have the numbers." },
       y.ticks.map((tick) => [s("line", { class: "grid", x1: LEFT, x2: WIDTH - 10, y1: y.at(tick.value), y2: y.at(tick.value) }), s("text", { x: LEFT - 6, y: y.at(tick.value) + 4, "text-anchor": "end" }, power(tick.power))]),
       sides[0][1].steps.map((step, at) => s("text", { x: x(at), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, step.index)),
       sides.map(([side]) => s("polyline", { class: `line line-${side}`, points: dots.filter((dot) => dot.side === side).map((dot) => `${x(dot.at)},${height(dot.error)}`).join(" ") })),
@@ -51,13 +51,13 @@ export class AccuracyView {
   #outputs(side, each) {
     const found = each.verification?.outputs ?? [];
     if (found.length === 0) return null;
-    return h("section", null, h("h3", null, state.b ? `${side.toUpperCase()}: ` : "", "The built library, by output"), h("div", { class: "scroll" }, h("table", null,
+    return h("section", null, h("h3", null, state.b ? `${side.toUpperCase()}: ` : "", "The built library, by output"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${side.toUpperCase()}: errors of the library` }, h("table", null,
       h("thead", null, h("tr", null, ["output", "case", "largest absolute", "allowed", "largest relative", "verdict"].map((name, at) => h("th", { scope: "col", class: at > 1 && at < 5 ? "num" : null }, name)))),
       h("tbody", null, found.map((output) => h("tr", null, h("th", { scope: "row" }, output.name), h("td", null, output.case), number(output.max_abs_error), number(output.atol), number(output.max_rel_error), h("td", null, passed(output))))))));
   }
 
   #steps(side, each) {
-    return h("section", null, h("h3", null, state.b ? `${side.toUpperCase()}: ` : "", "Every step, by output"), h("div", { class: "scroll" }, h("table", null,
+    return h("section", null, h("h3", null, state.b ? `${side.toUpperCase()}: ` : "", "Every step, by output"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${side.toUpperCase()}: errors of every step` }, h("table", null,
       h("thead", null, h("tr", null, ["step", "output", "largest absolute", "mean absolute", "largest relative", "mean relative", "verdict"].map((name, at) => h("th", { scope: "col", class: at > 1 && at < 6 ? "num" : null }, name)))),
       h("tbody", null, each.steps.flatMap((step) => outputs(step).map((output, at) => h("tr", null, h("th", { scope: "row" }, at === 0 ? `${step.index} ${stepName(step)}` : ""), h("td", null, output.name),
         number(output.max_abs_error), number(output.mean_abs_error), number(output.max_rel_error), number(output.mean_rel_error), h("td", null, at === 0 ? sign(verdict(step)) : passed(output)))))))));

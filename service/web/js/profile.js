@@ -67,7 +67,7 @@ export class ProfileView {
     const only = (b?.kernels ?? []).filter((kernel) => !a.kernels.some((each) => each.function === kernel.function)).map((kernel) => [null, kernel]);
     const all = [...rows, ...only].sort((one, other) => time(other) - time(one));
     const most = Math.max(...all.map(time));
-    return h("div", { class: "scroll" }, h("table", { class: "kernels" },
+    return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Kernels by time" }, h("table", { class: "kernels" },
       h("thead", null, h("tr", null, ["kernel", "calls", b ? "A" : "time", b ? "B" : null, "share", "FLOP/s", "of peak", "bytes/s", "of memory"].filter(Boolean).map((name, at) => h("th", { scope: "col", class: at > 0 ? "num" : null }, name)))),
       h("tbody", null, all.map(([kernel, other]) => this.#kernel(kernel, other, b, most)))));
   }

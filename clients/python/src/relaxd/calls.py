@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from numpy.typing import ArrayLike
 
-from relaxd.errors import CompilationError, RelaxdError, StillRunning, problem_error
+from relaxd.errors import CompilationError, RelaxdError, RequestError, StillRunning, UnknownCompilation, problem_error
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Signature, Snapshot, Step, TensorSpec
 from relaxd.record import CompilationRecord
 from relaxd.report import text_diff
@@ -25,6 +25,13 @@ Passes: TypeAlias = "str | Sequence[str | Mapping[str, Any]]"
 InputSpecs: TypeAlias = "Sequence[TensorSpec | Mapping[str, Any]]"
 OnStep: TypeAlias = Callable[[Step], object]
 
+IR_FORMATS = {
+    "text": "text/plain",
+    "html": "text/html",
+    "dot": "text/vnd.graphviz",
+    "model_explorer": "application/vnd.model-explorer+json",
+}
+
 # The server answers a waiting GET when the Compilation ends, not at each step. Someone who watches the steps gets
 # each of them at most this late; without a watcher fewer requests do.
 WATCHED_POLL_S = 1
@@ -34,7 +41,7 @@ SHORTEST_POLL_S = 0.2
 
 
 def compile_model(
-    source: ModelSource,
+    source: ModelSource | None,
     *,
     passes: Passes | None,
     verify: str,
@@ -44,6 +51,9 @@ def compile_model(
     target: Mapping[str, Any] | None,
     importing: Mapping[str, Any] | None,
     pass_context: Mapping[str, Any] | None,
+    until: str | None,
+    base: tuple[str, int] | None,
+    keep: bool,
     on_step: OnStep | None,
     wait_s: float,
 ) -> Flow[CompilationRecord]:
@@ -52,10 +62,14 @@ def compile_model(
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
     that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
-    document = _document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
+    if source is None and base is None:
+        raise ValueError("give a model, or with base=(id, step) the step of an earlier Compilation to go on from")
+    document = request_document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
     document["verify"] = verify
-    if special_values is not None:
-        document["special_values"] = special_values
+    if base is not None:
+        document["from"] = {"id": base[0], "step": base[1]}
+    options = {"special_values": special_values, "until": until, "keep": keep or None}
+    document |= {name: value for name, value in options.items() if value is not None}
     examples = None if example_inputs is None else encode_examples(example_inputs)
     deadline = time.monotonic() + wait_s
     reported = 0
@@ -90,7 +104,9 @@ def compile_model(
     return _succeeded(record)
 
 
-def _document(passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None) -> JsonObject:
+def request_document(
+    passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None
+) -> JsonObject:
     """The `request` part of POST /compile. What is None is left to the server's defaults."""
     document: JsonObject = {}
     if passes is not None:
@@ -100,17 +116,24 @@ def _document(passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping
     return document | {name: dict(part) for name, part in parts.items() if part is not None}
 
 
-def _upload(source: ModelSource, document: JsonObject, examples: bytes | None) -> Flow[CompilationRecord]:
+def _upload(source: ModelSource | None, document: JsonObject, examples: bytes | None) -> Flow[CompilationRecord]:
     """The Compilation as the server has it right after the upload."""
-    with _opened(source) as (filename, content):
-        parts: UploadParts = {
-            "model": (filename, content, "application/octet-stream"),
-            "request": (None, json.dumps(document), "application/json"),
-        }
-        if examples is not None:
-            parts["inputs"] = ("inputs.npz", examples, "application/octet-stream")
+    with model_parts(source, document, examples) as parts:
         answer = yield from send(Request("POST", "/compile", headers={"Prefer": "respond-async"}, parts=parts))
     return read_answer(answer, CompilationRecord.from_json)
+
+
+@contextlib.contextmanager
+def model_parts(source: ModelSource | None, document: JsonObject, examples: bytes | None) -> Iterator[UploadParts]:
+    """The parts of an upload; a model's file is open within."""
+    parts: UploadParts = {"request": (None, json.dumps(document), "application/json")}
+    if examples is not None:
+        parts["inputs"] = ("inputs.npz", examples, "application/octet-stream")
+    if source is None:
+        yield parts
+        return
+    with _opened(source) as (filename, content):
+        yield {"model": (filename, content, "application/octet-stream"), **parts}
 
 
 @contextlib.contextmanager
@@ -153,9 +176,11 @@ def delete(compilation: str) -> Flow[None]:
     yield from send(Request("DELETE", f"/compile/{_segment(compilation)}"))
 
 
-def ir(compilation: str, stage: str, step: int | None, function: str | None) -> Flow[str]:
-    """The TVMScript of a stage."""
-    request = _ir_request(compilation, stage, step, function, "text/plain")
+def ir(compilation: str, stage: str, step: int | None, function: str | None, format: str = "text") -> Flow[str]:
+    """The IR of a stage in one of IR_FORMATS. Raises ValueError for another format."""
+    if format not in IR_FORMATS:
+        raise ValueError(f"format must be one of {', '.join(IR_FORMATS)}, not {format!r}; `snapshot` gives the JSON")
+    request = _ir_request(compilation, stage, step, function, IR_FORMATS[format])
     answer = yield from send(request)
     return answer.text
 
@@ -181,11 +206,23 @@ def diff(record: CompilationRecord, before: str | int, after: str | int) -> Flow
 def infer(model: str, inputs: Any, signature: Signature | None) -> Flow[dict[str, Array]]:
     """The outputs by name. Asks for the Signature when it is not given and the inputs alone do not say enough."""
     if signature is None and needs_signature(inputs):
-        signature = (yield from get(model, 0)).signature
+        signature = yield from _signature(model)
     arrays = name_inputs(inputs, None if signature is None else signature.inputs)
     headers = {"Content-Type": "application/json"}
     answer = yield from send(Request("POST", "/infer", headers=headers, body=encode_inference(model, arrays)))
     return read_answer(answer, decode_outputs)
+
+
+def _signature(model: str) -> Flow[Signature | None]:
+    """That of a Compilation, or of the version of a published model that answers."""
+    try:
+        return (yield from get(model, 0)).signature
+    except UnknownCompilation as unknown:
+        try:
+            answer = yield from send(Request("GET", f"/models/{_segment(model)}"))
+        except RequestError:
+            raise unknown from None
+    return (yield from get(read_answer(answer, lambda value: str(value["compilation"])), 0)).signature
 
 
 def passes() -> Flow[list[PassInfo]]:
@@ -216,7 +253,7 @@ def _ir_request(compilation: str, stage: str, step: int | None, function: str | 
 
 
 def _step(record: CompilationRecord, index: int) -> Step:
-    for step in record.steps:
+    for step in (*record.steps, *record.results):
         if step.index == index:
             return step
     raise IndexError(f"compilation {record.id} has no step {index}; it has {len(record.steps)}, counted from 0")

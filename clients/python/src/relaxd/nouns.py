@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 JsonObject = dict[str, Any]
@@ -86,11 +86,35 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """Counts and bytes of one Step.
+
+    `peak_rss_bytes` is of the worker; `flops` and `bytes_moved` sum over calls of TensorIR functions, None where a
+    size is a symbol; `op_changes` has by how much the count of each operator changed.
+    """
+
+    peak_rss_bytes: int
+    constants: int
+    constant_bytes: int
+    flops: int | None
+    bytes_moved: int | None
+    op_changes: dict[str, int]
+    functions_added: int
+    functions_removed: int
+    functions_changed: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Figures:
+        return cls(**{entry.name: value[entry.name] for entry in fields(cls)})
+
+
+@dataclass(frozen=True)
 class Step:
     """The IR after one position of the Recipe, without its text. Step 0 is the import, where `pass_name` is None.
 
     `ops` counts operators and calls by name; `error` is the largest absolute difference from PyTorch eager, None
     where the step was not checked. `details` has what the pass tells by topic, as ``patterns`` of fuse_pattern.
+    `figures` is None only where a server does not send them.
     """
 
     index: int
@@ -105,6 +129,7 @@ class Step:
     error: float | None
     notes: tuple[str, ...]
     details: JsonObject = field(default_factory=dict)
+    figures: Figures | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Step:
@@ -121,6 +146,7 @@ class Step:
             _number(value["error"]),
             tuple(value["notes"]),
             dict(value.get("details") or {}),
+            Figures.from_json(value["figures"]) if value.get("figures") else None,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from relaxd.errors import ProblemError, problem_error
 from relaxd.nouns import JsonObject, Model, Recipe, Signature, Step, Timing, Verification
 from relaxd.report import stage_table
+from relaxd.stages import Stages
 
 RecordT = TypeVar("RecordT", bound="CompilationRecord")
 
@@ -20,7 +21,8 @@ class CompilationRecord:
     """What the server knows of a Compilation at one moment. `Compilation` adds the calls that belong to it.
 
     Times are ISO 8601 as the server wrote them. `signature` is None until the import has ended; `problem` is the
-    error (not raised) of a failed Compilation. `raw` is the answer itself.
+    error (not raised) of a failed Compilation. `results` are what the build made of the last step: ``vm``, ``tir``,
+    ``llvm``, and ``asm`` once it was asked for. `raw` is the answer itself.
     """
 
     id: str
@@ -33,6 +35,7 @@ class CompilationRecord:
     recipe: Recipe
     verify: str
     steps: tuple[Step, ...]
+    results: tuple[Step, ...]
     timings: tuple[Timing, ...]
     verification: Verification | None
     problem: ProblemError | None
@@ -53,6 +56,7 @@ class CompilationRecord:
             recipe=Recipe.from_json(value["recipe"]),
             verify=value["verify"],
             steps=tuple(Step.from_json(step) for step in value.get("steps", ())),
+            results=tuple(Step.from_json(step) for step in value.get("results", ())),
             timings=tuple(Timing.from_json(timing) for timing in value.get("timings", ())),
             verification=None if verification is None else Verification.from_json(verification),
             problem=None if problem is None else problem_error({**problem, "compilation": value["id"]}),
@@ -66,9 +70,9 @@ class CompilationRecord:
         return self.state in _ENDED
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """The stages that have a Snapshot, in the order in which the Recipe first reached them."""
-        return tuple(dict.fromkeys(step.stage for step in self.steps))
+    def stages(self) -> Stages:
+        """The stages of `steps`, in the order in which the Recipe first reached them; shown as the table of steps."""
+        return Stages(self.steps)
 
     def table(self) -> str:
         """The steps as a plain-text table: pass, changed, milliseconds, operators before and after, largest error."""

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from relaxd.nouns import Step
 
 _HEADINGS = ("step", "stage", "pass", "changed", "ms", "ops", "max error")
-_RIGHT_ALIGNED = frozenset({"step", "ms", "max error"})
+RIGHT_ALIGNED = frozenset({"step", "ms", "max error"})
 
 
-def stage_table(steps: Iterable[Step]) -> str:
-    """One line per step. `ops` is the count of operators and calls before and after; `max error` is ``-`` unchecked."""
+def stage_rows(steps: Iterable[Step]) -> list[tuple[str, ...]]:
+    """The headings, then one row per step.
+
+    `ops` is the count of operators and calls before and after; `max error` is ``-`` unchecked.
+    """
     rows: list[tuple[str, ...]] = [_HEADINGS]
     before: int | None = None
     for step in steps:
@@ -29,13 +32,19 @@ def stage_table(steps: Iterable[Step]) -> str:
             )
         )
         before = after
+    return rows
+
+
+def stage_table(steps: Iterable[Step]) -> str:
+    """The rows as plain text."""
+    rows = stage_rows(steps)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_aligned(row, widths) for row in rows)
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = (
-        cell.rjust(width) if heading in _RIGHT_ALIGNED else cell.ljust(width)
+        cell.rjust(width) if heading in RIGHT_ALIGNED else cell.ljust(width)
         for heading, cell, width in zip(_HEADINGS, row, widths, strict=True)
     )
     return "  ".join(cells).rstrip()

@@ -56,7 +56,7 @@ export class CodeView {
     const width = Math.min(listing.widest, LONGEST) + 10;
     this.spacer.style.height = `${Math.min(rows.length * LINE, TALLEST)}px`;
     this.spacer.style.minWidth = `calc(${width}ch + 5.5rem)`;
-    this.element.setAttribute("aria-rowcount", rows.length);
+    this.element.dataset.rows = rows.length;
     this.redraw();
   }
 
@@ -130,7 +130,7 @@ export class CodeView {
     const line = this.rows[row];
     const props = { class: this.#classes(row, line), role: "option", id: `${this.id}-${row}`, "aria-selected": String(row === this.row) };
     Object.assign(props, { "aria-posinset": row + 1, "aria-setsize": this.rows.length, dataset: { row } });
-    if (line === -1) return h("div", props, h("span", { class: "stripe" }), h("span", { class: "number" }), h("code", null, " "));
+    if (line === -1) return h("div", { ...props, "aria-label": "no line on this side" }, h("span", { class: "stripe" }), h("span", { class: "number" }), h("code", null, " "));
     if (line < -1) return h("div", props, h("span", { class: "stripe" }), h("span", { class: "number" }, "⋯"), h("code", null, `${-2 - line} lines alike`));
     const span = this.heads.get(line);
     const closed = span && this.folded?.has(span.start);
