@@ -9,12 +9,13 @@ from pathlib import Path
 from service.compilations import Compilations
 from service.errors import CompilationNotReady, InternalError, JsonObject, problem_from_json
 from service.listings import assembly_functions
-from service.nouns import Confinement, Limits, Stage, Step
+from service.nouns import CompileJob, Confinement, Limits, Stage, Step, Verify
 from service.pool import Deadline, Pool
 from service.profiles import input_specs, parse_sizes, report
 from service.records import Artifact, Compilation
+from service.run import confinement_of, frame_limits_of
 from service.wire import Frame, FrameLimits
-from service.work_folder import LIBRARY, work_folder
+from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 from service.worker_user import worker_uid
 
 EXAMINE_S = 60
@@ -50,6 +51,39 @@ class Examinations:
             index = 1 + max(step.index for step in (*compilation.steps, *compilation.results))
             step = Step(index, Stage.ASM, None, {}, True, wall_ms, wall_ms, functions=len(functions))
             return await self._compilations.add_result(key, step, blob)
+
+    async def expand(self, key: str, step: int) -> list[JsonObject]:
+        """The passes of TVM that run inside of a step, or of the build for a result of it: see `compiler.expanding`.
+
+        Raises UnknownCompilation, StoreDamaged, DeadlineExceeded, InternalError, and what the step itself raised.
+        """
+        compilation = self._compilations.get(key)
+        readable = await asyncio.to_thread(self._compilations.uploaded, compilation)
+        job = CompileJob(
+            model_path="model",
+            format=compilation.model.format,
+            recipe=compilation.recipe,
+            verify=Verify.ARTIFACT,
+            inputs=compilation.inputs,
+            inputs_path="inputs.npz" if "inputs.npz" in readable else None,
+            work_dir=".",
+            limits=self._limits,
+            translator=compilation.translator,
+        )
+        async with self._one:
+            with work_folder(self._scratch, readable, COMPILE_FILES) as folder:
+                seconds = self._limits.compile_s
+                deadline = Deadline(seconds, f"Running the step again was stopped after {seconds:g} s.")
+                confinement, limits = confinement_of(self._limits, folder), frame_limits_of(self._limits)
+                doing = "while it ran the step again"
+                async with self._pool.lend("compile", confinement, limits, deadline, doing) as worker:
+                    await worker.send(Frame({"op": "expand", "job": job.to_json(), "step": step}))
+                    answer = await worker.receive()
+        _check(answer.body, "expanded")
+        try:
+            return [_inner(each) for each in json.loads(bytes(answer.blobs[0]))]
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InternalError("The compile worker sent an expansion that makes no sense.") from error
 
     async def profile(self, key: str, runs: int, sizes: str | None) -> JsonObject:
         """Time by kernel and by source line, beside what the machine can do. `sizes` gives symbols their sizes.
@@ -134,4 +168,16 @@ def _held(profile: JsonObject) -> JsonObject:
             | {name: float(each[name]) for name in figures}
             for each in profile["functions"]
         ],
+    }
+
+
+def _inner(entry: JsonObject) -> JsonObject:
+    """One inner pass in its form. Raises KeyError, TypeError, ValueError where it is not."""
+    text = entry["text"]
+    return {
+        "name": str(entry["name"]),
+        "level": int(entry["level"]),
+        "changed": bool(entry["changed"]),
+        "wall_ms": float(entry["wall_ms"]),
+        "text": None if text is None else str(text),
     }

@@ -62,6 +62,7 @@ TESTED_ELSEWHERE = {
     "service/archive.py": "tests/api/test_artifacts.py",
     "service/host_cpu.py": "tests/api/test_artifacts.py",
     "service/runtime/artifact_runner.py": "tests/api/test_artifacts.py",
+    "service/compiler/expanding.py": "tests/api/test_ir.py",
     "service/compile_workers.py": "tests/api/test_going_on.py",
     "service/uninterrupted.py": "tests/test_compilations.py",
     "service/compiler/report.py": "tests/compiler/passes/test_fuse_dense_add.py",

@@ -51,6 +51,7 @@ async def get_ir(
     ] = None,
     offset: Annotated[int, Query(ge=0, description="Of a structured diff: the first change to list.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Of a structured diff: how many changes.")] = 500,
+    expand: Annotated[bool, Query(description="Also the passes of TVM inside of the step, in the JSON.")] = False,
     format: Annotated[
         Literal["text", "json", "html", "dot", "model_explorer"] | None, Query(description="In place of `Accept`.")
     ] = None,
@@ -61,8 +62,8 @@ async def get_ir(
     TVMScript, LLVM IR or assembly as text or highlighted HTML; JSON with functions, operators, calls and graphs; the
     graphs for Graphviz or for Model Explorer.
     """
-    check_parameters(request, "id", "step", "function", "diff", "offset", "limit", "format")
-    available = _REPRESENTATIONS if diff is None else (_TEXT, _JSON)
+    check_parameters(request, "id", "step", "function", "diff", "offset", "limit", "expand", "format")
+    available = (_JSON,) if expand else _REPRESENTATIONS if diff is None else (_TEXT, _JSON)
     representation = preferred(accept if format is None else _FORMATS[format], available)
     compilations = services.compilations
     compilation = compilations.latest() if id is None else compilations.get(id)
@@ -70,6 +71,8 @@ async def get_ir(
         compilation = await services.examinations.with_assembly(compilation.id)
     found = find_step(compilation, stage_of(stage), step)
     snapshot = await compilations.snapshot(compilation.id, found.index)
+    if expand:
+        snapshot["inner"] = await services.examinations.expand(compilation.id, found.index)
     if function is not None:
         snapshot = _one_function(snapshot, function)
     if diff is not None:
@@ -204,7 +207,7 @@ def _one_function(snapshot: dict[str, Any], name: str) -> dict[str, Any]:
             functions=names,
             nearest=nearest(name, names),
         )
-    return {"text": functions[0]["text"], "functions": functions, "changes": None}
+    return {**snapshot, "text": functions[0]["text"], "functions": functions, "changes": None}
 
 
 def preferred(accept: str, available: tuple[str, ...]) -> str:

@@ -46,6 +46,16 @@ class FunctionChangesView(BaseModel):
     changed: list[str]
 
 
+class InnerPassView(BaseModel):
+    """A pass of TVM inside of a step; `text` is the IR after it, null where nothing changed or no room was left."""
+
+    name: str
+    level: int
+    changed: bool
+    wall_ms: float
+    text: str | None
+
+
 class SnapshotView(BaseModel):
     """The IR after one step."""
 
@@ -55,6 +65,7 @@ class SnapshotView(BaseModel):
     text: str
     functions: list[FunctionView]
     changes: FunctionChangesView | None
+    inner: list[InnerPassView] | None = Field(default=None, description="With `expand`.")
     origins: list[dict[str, JsonValue]] | None = Field(default=None, description="Of step 0: the model's nodes.")
 
 

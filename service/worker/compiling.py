@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import warnings
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from service.compiler import corrections
 from service.compiler.compile import Compiler
+from service.compiler.expanding import expand_step
 from service.compiler.importers import find_importer
 from service.compiler.inspecting import decomposable_operators, inspect_model, supported_operators
 from service.compiler.recipes import load_catalogue
@@ -49,6 +51,9 @@ def work(peer: socket.socket) -> None:
         try:
             if frame.body.get("op") == "inspect":
                 send_frame(peer, Frame({"event": "inspected", "report": inspect_model(job)}))
+            elif frame.body.get("op") == "expand":
+                inner = json.dumps(expand_step(job, int(frame.body["step"]))).encode()
+                send_frame(peer, Frame({"event": "expanded"}, (inner,)))
             elif frame.body.get("op") == "bisect":
                 bisect(frame.body, job, lambda body, blobs: send_frame(peer, Frame(body, blobs)))
             else:

@@ -227,3 +227,29 @@ def test_two_compilations_of_one_model_differ_in_their_assembly(server, model_fi
     ).json()
     assert difference["same_model"] is True
     assert difference["identical"] is False
+
+
+def test_a_step_expands_into_the_passes_inside_of_it(server, model_file):
+    document = server.compile(
+        model_file("mlp"), {"passes": ["decompose_ops_for_inference", "legalize_ops", "fuse_tir"]}
+    ).json()
+    answer = server.http.get("/ir/lowering", params={"id": document["id"], "expand": "true"})
+    assert answer.status_code == 200, answer.text
+    inner = answer.json()["inner"]
+    assert "LegalizeOps" in [each["name"] for each in inner]
+    changed = next(each for each in inner if each["name"] == "LegalizeOps")
+    assert changed["changed"]
+    assert "T.prim_func" in changed["text"]
+    assert all(each["text"] is None for each in inner if not each["changed"])
+
+
+def test_the_build_expands_too(server, compilation):
+    inner = server.http.get("/ir/tir", params={"id": compilation["id"], "expand": "true"}).json()["inner"]
+    names = [each["name"] for each in inner]
+    assert {"StaticPlanBlockMemory", "tirx.MakePackedAPI"} <= set(names)
+    assert any(each["level"] > 0 for each in inner) or len(names) > 20
+    assert server.http.get("/ir/tir", params={"id": compilation["id"], "expand": "maybe"}).status_code == 400
+
+
+def test_the_import_has_nothing_inside(server, compilation):
+    assert server.http.get("/ir/import", params={"id": compilation["id"], "expand": "true"}).json()["inner"] == []

@@ -7,6 +7,7 @@ import pickle
 import pytest
 from relaxd import errors
 
+import service.serving_errors  # noqa: F401  its problems count too
 from service.errors import CompilationProblem, RequestProblem, all_problems
 
 from .fake_relaxd import problem

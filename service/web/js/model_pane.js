@@ -27,7 +27,8 @@ export class ModelPane {
     if (key === this.key && key !== null) return;
     this.key = key;
     if (key === null) {
-      fill(this.body, h("p", { class: "empty loading" }, "Importing the model …"));
+      const waits = ["running", "queued"].includes(state.a?.state);
+      fill(this.body, waits ? h("p", { class: "empty loading" }, "Importing the model …") : h("p", { class: "empty" }, "The model was not imported, so its nodes are not known."));
       return;
     }
     try {

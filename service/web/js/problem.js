@@ -25,7 +25,7 @@ export function problemCard(error, { retry = null, id = null } = {}) {
   return h("article", { class: "problem", role: "alert" },
     h("h3", null, h("span", { class: "sign", "aria-hidden": "true" }, "✕"), problem.title, problem.status ? h("span", { class: "status" }, problem.status) : null),
     h("p", { class: "detail" }, problem.detail),
-    known.length ? h("dl", null, known.map(([name, value]) => [h("dt", null, name.replaceAll("_", " ")), h("dd", null, typeof value === "object" ? JSON.stringify(value) : String(value))])) : null,
+    known.length ? h("dl", null, known.map(([name, value]) => [h("dt", null, name.replaceAll("_", " ")), h("dd", null, shown(value))])) : null,
     h("p", { class: "next" }, h("b", null, "Next: "), advice(problem)),
     h("p", { class: "links" },
       retry ? button("Try again", retry, { class: "primary" }) : null,
@@ -33,6 +33,16 @@ export function problemCard(error, { retry = null, id = null } = {}) {
       repro ? h("a", { href: repro, download: "" }, "Repro (zip)") : null,
       compilation ? h("a", { href: `/compile/${compilation}/report.html`, target: "_blank", rel: "noopener" }, "Report") : null,
       problem.instance ? h("small", { class: "muted" }, problem.instance) : null));
+}
+
+/** A member of a problem: texts as they are, lists as lists. */
+function shown(value) {
+  if (Array.isArray(value)) {
+    if (value.every((each) => typeof each !== "object")) return value.join(", ");
+    return h("ul", null, value.map((each) => h("li", null, shown(each))));
+  }
+  if (typeof value === "object") return Object.entries(value).filter(([, each]) => each !== null).map(([name, each]) => `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join(" · ");
+  return String(value);
 }
 
 function ours(error) {

@@ -4,6 +4,7 @@ from relaxd import errors
 from relaxd.aio import AsyncClient, AsyncCompilation
 from relaxd.bisection import Bisection, Finding, Reduced
 from relaxd.client import Client, Compilation
+from relaxd.compiling import compile
 from relaxd.errors import (
     AnswerTimeout,
     CompilationError,
@@ -16,6 +17,7 @@ from relaxd.errors import (
     UnexpectedAnswer,
 )
 from relaxd.nouns import (
+    Figures,
     Function,
     Model,
     OutputCheck,
@@ -30,23 +32,37 @@ from relaxd.nouns import (
     Timing,
     Verification,
 )
+from relaxd.publishing import Artifact, PublishedModel, PublishedVersion
+from relaxd.stages import Stages
+from relaxd.surveys import Inspection, Kernel, Operators, Origin, Place, Profile, Provenance, UnsupportedOperator
 from relaxd.version import __version__
 
 __all__ = [
     "AnswerTimeout",
+    "Artifact",
     "AsyncClient",
     "AsyncCompilation",
     "Bisection",
     "Client",
     "Compilation",
     "CompilationError",
+    "Figures",
     "Finding",
     "Function",
+    "Inspection",
+    "Kernel",
     "Model",
+    "Operators",
+    "Origin",
     "OutputCheck",
     "PassInfo",
     "PassSpec",
+    "Place",
     "ProblemError",
+    "Profile",
+    "Provenance",
+    "PublishedModel",
+    "PublishedVersion",
     "Recipe",
     "RecipeInfo",
     "Reduced",
@@ -56,12 +72,15 @@ __all__ = [
     "ServerUnreachable",
     "Signature",
     "Snapshot",
+    "Stages",
     "Step",
     "StillRunning",
     "TensorSpec",
     "Timing",
     "UnexpectedAnswer",
+    "UnsupportedOperator",
     "Verification",
     "__version__",
+    "compile",
     "errors",
 ]

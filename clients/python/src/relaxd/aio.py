@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,13 +16,16 @@ import httpx
 from numpy.typing import ArrayLike
 
 from relaxd import bisection as bisections
-from relaxd import calls
+from relaxd import calls, publishing, surveys
+from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
-from relaxd.connection import build_request, check_base_url, key_headers
+from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.publishing import Artifact, PublishedModel
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
+from relaxd.surveys import Inspection, Operators, Profile, Provenance
 from relaxd.tensors import Array
 
 T = TypeVar("T")
@@ -31,7 +36,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        base_url: str = "http://127.0.0.1:8000",
+        base_url: str = DEFAULT_URL,
         timeout: float = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
         api_key: str | None = None,
@@ -54,7 +59,7 @@ class AsyncClient:
 
     async def compile(
         self,
-        model: ModelSource,
+        model: ModelSource | None = None,
         *,
         passes: Passes | None = None,
         verify: str = "artifact",
@@ -64,6 +69,9 @@ class AsyncClient:
         target: Mapping[str, Any] | None = None,
         importing: Mapping[str, Any] | None = None,
         pass_context: Mapping[str, Any] | None = None,
+        until: str | None = None,
+        base: tuple[str, int] | None = None,
+        keep: bool = False,
         on_step: OnStep | None = None,
         wait_s: float = 600.0,
     ) -> AsyncCompilation:
@@ -78,6 +86,9 @@ class AsyncClient:
             target=target,
             importing=importing,
             pass_context=pass_context,
+            until=until,
+            base=base,
+            keep=keep,
             on_step=on_step,
             wait_s=wait_s,
         )
@@ -95,9 +106,11 @@ class AsyncClient:
         """As `Client.delete`."""
         await self._run(calls.delete(compilation))
 
-    async def ir(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> str:
+    async def ir(
+        self, compilation: str, stage: str, step: int | None = None, function: str | None = None, format: str = "text"
+    ) -> str:
         """As `Client.ir`."""
-        return await self._run(calls.ir(compilation, stage, step, function))
+        return await self._run(calls.ir(compilation, stage, step, function, format))
 
     async def snapshot(
         self, compilation: str, stage: str, step: int | None = None, function: str | None = None
@@ -108,6 +121,69 @@ class AsyncClient:
     async def infer(self, compilation: str, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
         """As `Client.infer`."""
         return await self._run(calls.infer(compilation, inputs, None))
+
+    async def inspect(self, model: ModelSource, *, inputs: InputSpecs | None = None) -> Inspection:
+        """As `Client.inspect`."""
+        return await self._run(surveys.inspect(model, inputs))
+
+    async def operators(self) -> Operators:
+        """As `Client.operators`."""
+        return await self._run(surveys.operators())
+
+    async def profile(
+        self, compilation: str, *, runs: int | None = None, sizes: Mapping[str, int] | None = None
+    ) -> Profile:
+        """As `Client.profile`."""
+        return await self._run(surveys.profile(compilation, runs, sizes))
+
+    async def provenance(
+        self,
+        compilation: str,
+        *,
+        node: str | None = None,
+        module: str | None = None,
+        source: str | None = None,
+        stage: str | None = None,
+        step: int | None = None,
+        function: str | None = None,
+        binding: str | None = None,
+        offset: int | None = None,
+        limit: int | None = None,
+    ) -> Provenance:
+        """As `Client.provenance`."""
+        flow = surveys.provenance(
+            compilation,
+            node=node,
+            module=module,
+            source=source,
+            stage=stage,
+            step=step,
+            function=function,
+            binding=binding,
+            offset=offset,
+            limit=limit,
+        )
+        return await self._run(flow)
+
+    async def models(self) -> list[PublishedModel]:
+        """As `Client.models`."""
+        return await self._run(publishing.models())
+
+    async def publish(self, name: str, compilation: str | int) -> PublishedModel:
+        """As `Client.publish`."""
+        return await self._run(publishing.publish(name, compilation))
+
+    async def withdraw(self, name: str) -> None:
+        """As `Client.withdraw`."""
+        await self._run(publishing.withdraw(name))
+
+    async def artifact(self, compilation: str) -> Artifact:
+        """As `Client.artifact`."""
+        return await self._run(publishing.artifact(compilation))
+
+    async def download(self, compilation: str, path: str | os.PathLike[str]) -> Path:
+        """As `Client.download`."""
+        return await self._run(publishing.download(compilation, path))
 
     async def repro(self, compilation: str) -> bytes:
         """As `Client.repro`."""
@@ -196,9 +272,9 @@ class AsyncCompilation(CompilationRecord):
 
     _client: AsyncClient = field(repr=False, compare=False)
 
-    async def ir(self, stage: str, step: int | None = None, function: str | None = None) -> str:
+    async def ir(self, stage: str, step: int | None = None, function: str | None = None, format: str = "text") -> str:
         """As `Compilation.ir`."""
-        return await self._client.ir(self.id, stage, step, function)
+        return await self._client.ir(self.id, stage, step, function, format)
 
     async def snapshot(self, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
         """As `Compilation.snapshot`."""
@@ -211,3 +287,30 @@ class AsyncCompilation(CompilationRecord):
     async def infer(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
         """As `Compilation.infer`."""
         return await self._client._run(calls.infer(self.id, inputs, self.signature))
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `Compilation.__call__`."""
+        arrays, from_torch = name_arguments(self.signature, args, kwargs)
+        return call_outputs(await self.infer(arrays), self.signature, from_torch)
+
+    async def profile(self, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
+        """As `Compilation.profile`."""
+        return await self._client.profile(self.id, runs=runs, sizes=sizes)
+
+    async def bisect(
+        self, *, symptom: str = "auto", against: str | None = None, on_progress: OnProgress | None = None
+    ) -> Bisection:
+        """As `Compilation.bisect`."""
+        return await self._client.bisect(self.id, symptom=symptom, against=against, on_progress=on_progress)
+
+    async def publish(self, name: str) -> PublishedModel:
+        """As `Compilation.publish`."""
+        return await self._client.publish(name, self.id)
+
+    async def artifact(self) -> Artifact:
+        """As `Compilation.artifact`."""
+        return await self._client.artifact(self.id)
+
+    async def download(self, path: str | os.PathLike[str]) -> Path:
+        """As `Compilation.download`."""
+        return await self._client.download(self.id, path)

@@ -104,9 +104,7 @@ def compile_model(
     return _succeeded(record)
 
 
-def request_document(
-    passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None
-) -> JsonObject:
+def request_document(passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None) -> JsonObject:
     """The `request` part of POST /compile. What is None is left to the server's defaults."""
     document: JsonObject = {}
     if passes is not None:
@@ -180,8 +178,7 @@ def ir(compilation: str, stage: str, step: int | None, function: str | None, for
     """The IR of a stage in one of IR_FORMATS. Raises ValueError for another format."""
     if format not in IR_FORMATS:
         raise ValueError(f"format must be one of {', '.join(IR_FORMATS)}, not {format!r}; `snapshot` gives the JSON")
-    request = _ir_request(compilation, stage, step, function, IR_FORMATS[format])
-    answer = yield from send(request)
+    answer = yield from send(_ir_request(compilation, stage, step, function, IR_FORMATS[format]))
     return answer.text
 
 

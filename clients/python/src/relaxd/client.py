@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,13 +16,16 @@ import httpx
 from numpy.typing import ArrayLike
 
 from relaxd import bisection as bisections
-from relaxd import calls
+from relaxd import calls, publishing, surveys
+from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
-from relaxd.connection import build_request, check_base_url, key_headers
+from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.publishing import Artifact, PublishedModel
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
+from relaxd.surveys import Inspection, Operators, Profile, Provenance
 from relaxd.tensors import Array
 
 T = TypeVar("T")
@@ -37,7 +42,7 @@ class Client:
 
     def __init__(
         self,
-        base_url: str = "http://127.0.0.1:8000",
+        base_url: str = DEFAULT_URL,
         timeout: float = 60.0,
         transport: httpx.BaseTransport | None = None,
         api_key: str | None = None,
@@ -60,7 +65,7 @@ class Client:
 
     def compile(
         self,
-        model: ModelSource,
+        model: ModelSource | None = None,
         *,
         passes: Passes | None = None,
         verify: str = "artifact",
@@ -70,6 +75,9 @@ class Client:
         target: Mapping[str, Any] | None = None,
         importing: Mapping[str, Any] | None = None,
         pass_context: Mapping[str, Any] | None = None,
+        until: str | None = None,
+        base: tuple[str, int] | None = None,
+        keep: bool = False,
         on_step: OnStep | None = None,
         wait_s: float = 600.0,
     ) -> Compilation:
@@ -80,8 +88,10 @@ class Client:
         "config"}``.
         `special_values` is ``report`` to accept what differs from PyTorch on NaN and extremes only. `inputs` declares
         names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers with. `on_step` is called
-        with each Step once, in order, within about a second of its end. Raises
-        CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
+        with each Step once, in order, within about a second of its end. `until` is a stage after whose last pass it
+        ends, without a build. `base` is ``(id, step)`` of an earlier Compilation, whose passes up to there come first;
+        `model` may be left out then. `keep` has the worker wait two minutes for a next Compilation that begins alike.
+        Raises CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
         """
         flow = calls.compile_model(
             model,
@@ -93,6 +103,9 @@ class Client:
             target=target,
             importing=importing,
             pass_context=pass_context,
+            until=until,
+            base=base,
+            keep=keep,
             on_step=on_step,
             wait_s=wait_s,
         )
@@ -110,9 +123,15 @@ class Client:
         """Cancels a Compilation that has not ended, deletes one that has."""
         self._run(calls.delete(compilation))
 
-    def ir(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> str:
-        """The IR of a stage as TVMScript: of its last step, or of `step`; whole, or one `function`."""
-        return self._run(calls.ir(compilation, stage, step, function))
+    def ir(
+        self, compilation: str, stage: str, step: int | None = None, function: str | None = None, format: str = "text"
+    ) -> str:
+        """The IR of a stage: of its last step, or of `step`; whole, or one `function`.
+
+        `format` is ``text`` (TVMScript, or what ``vm``, ``tir``, ``llvm`` and ``asm`` are), ``html``, ``dot`` for
+        Graphviz, or ``model_explorer``.
+        """
+        return self._run(calls.ir(compilation, stage, step, function, format))
 
     def snapshot(self, compilation: str, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
         """As `ir`, but structured: by function, with operator counts and calls."""
@@ -125,6 +144,72 @@ class Client:
         Signature is asked for first; arrays by name, or `Compilation.infer`, need one request.
         """
         return self._run(calls.infer(compilation, inputs, None))
+
+    def inspect(self, model: ModelSource, *, inputs: InputSpecs | None = None) -> Inspection:
+        """What a model is, not compiled: format, Signature, parameters, operators, and each that is not supported."""
+        return self._run(surveys.inspect(model, inputs))
+
+    def operators(self) -> Operators:
+        """The ATen operators that the server compiles."""
+        return self._run(surveys.operators())
+
+    def profile(self, compilation: str, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
+        """Where the time goes, kernel by kernel, over `runs` runs on drawn inputs; `sizes` gives symbols their sizes."""
+        return self._run(surveys.profile(compilation, runs, sizes))
+
+    def provenance(
+        self,
+        compilation: str,
+        *,
+        node: str | None = None,
+        module: str | None = None,
+        source: str | None = None,
+        stage: str | None = None,
+        step: int | None = None,
+        function: str | None = None,
+        binding: str | None = None,
+        offset: int | None = None,
+        limit: int | None = None,
+    ) -> Provenance:
+        """What comes from where. Start at the model (`node`, `module`, or `source` as ``net.py:12``) or at a place in the
+        IR (`stage` and `function`, perhaps `binding` and `step`); without either, all of it. Places come in pages."""
+        flow = surveys.provenance(
+            compilation,
+            node=node,
+            module=module,
+            source=source,
+            stage=stage,
+            step=step,
+            function=function,
+            binding=binding,
+            offset=offset,
+            limit=limit,
+        )
+        return self._run(flow)
+
+    def models(self) -> list[PublishedModel]:
+        """The published models."""
+        return self._run(publishing.models())
+
+    def publish(self, name: str, compilation: str | int) -> PublishedModel:
+        """Makes a Compilation (its id) the next version of a model, or lets an earlier version (its number) answer again."""
+        return self._run(publishing.publish(name, compilation))
+
+    def withdraw(self, name: str) -> None:
+        """Withdraws a published name with its versions. The Compilations stay."""
+        self._run(publishing.withdraw(name))
+
+    def artifact(self, compilation: str) -> Artifact:
+        """The manifest of a compiled library. `compilation` may be a published name."""
+        return self._run(publishing.artifact(compilation))
+
+    def download(self, compilation: str, path: str | os.PathLike[str]) -> Path:
+        """Writes the archive of a compiled library to `path`, or into it when it is a folder; where it is now.
+
+        It has the library with its weights, the manifest, and a script that runs it with numpy and TVM's runtime alone.
+        `compilation` may be a published name. A file in the way is replaced.
+        """
+        return self._run(publishing.download(compilation, path))
 
     def repro(self, compilation: str) -> bytes:
         """A zip with all that it takes to run the Compilation again without a server: unpack, then rerun.py."""
@@ -218,9 +303,9 @@ class Compilation(CompilationRecord):
 
     _client: Client = field(repr=False, compare=False)
 
-    def ir(self, stage: str, step: int | None = None, function: str | None = None) -> str:
+    def ir(self, stage: str, step: int | None = None, function: str | None = None, format: str = "text") -> str:
         """As `Client.ir`."""
-        return self._client.ir(self.id, stage, step, function)
+        return self._client.ir(self.id, stage, step, function, format)
 
     def snapshot(self, stage: str, step: int | None = None, function: str | None = None) -> Snapshot:
         """As `Client.snapshot`."""
@@ -233,3 +318,33 @@ class Compilation(CompilationRecord):
     def infer(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> dict[str, Array]:
         """As `Client.infer`, in one request."""
         return self._client._run(calls.infer(self.id, inputs, self.signature))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on arrays or torch tensors, in the Signature's order or by name.
+
+        One output comes as itself, more as a tuple; torch tensors when a torch tensor was given, on its device.
+        """
+        arrays, from_torch = name_arguments(self.signature, args, kwargs)
+        return call_outputs(self.infer(arrays), self.signature, from_torch)
+
+    def profile(self, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
+        """As `Client.profile`."""
+        return self._client.profile(self.id, runs=runs, sizes=sizes)
+
+    def bisect(
+        self, *, symptom: str = "auto", against: str | None = None, on_progress: OnProgress | None = None
+    ) -> Bisection:
+        """As `Client.bisect`."""
+        return self._client.bisect(self.id, symptom=symptom, against=against, on_progress=on_progress)
+
+    def publish(self, name: str) -> PublishedModel:
+        """As `Client.publish`."""
+        return self._client.publish(name, self.id)
+
+    def artifact(self) -> Artifact:
+        """As `Client.artifact`."""
+        return self._client.artifact(self.id)
+
+    def download(self, path: str | os.PathLike[str]) -> Path:
+        """As `Client.download`."""
+        return self._client.download(self.id, path)

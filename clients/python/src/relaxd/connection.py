@@ -9,6 +9,7 @@ import httpx
 from relaxd.sending import Request
 from relaxd.version import __version__
 
+DEFAULT_URL = "http://127.0.0.1:8000"
 CONNECT_S = 5.0
 
 

@@ -4,7 +4,7 @@
 
     RelaxdError
     ├── ProblemError                the server answered with a Problem (RFC 9457); one subclass per slug
-    │   ├── RequestError            the request is at fault: 400, 404, 405, 406, 409, 413, 415
+    │   ├── RequestError            the request is at fault: 400, 401, 403, 404, 405, 406, 409, 413, 415
     │   ├── CompilationError        the model or a pass is at fault: 422
     │   └── ServerError             the server is at fault, or out of room: 500, 503, 507
     ├── ServerUnreachable           no connection, or it broke (also a ConnectionError)
@@ -243,6 +243,30 @@ class BodyTooLarge(RequestError, slug="body-too-large"):
 
 class UnsupportedFormat(RequestError, slug="unsupported-format"):
     """The file is not a model that relaxd imports."""
+
+
+class UnknownModel(RequestError, slug="unknown-model"):
+    """No published model of that name or version; extension `nearest`."""
+
+
+class CompilationPublished(RequestError, slug="compilation-published"):
+    """A published Compilation is not deleted; extension `models`. Withdraw them first."""
+
+
+class CpuLacksFeatures(RequestError, slug="cpu-lacks-features"):
+    """The library is for another CPU than the server's; extension `flags`."""
+
+
+class UnsupportedEncoding(RequestError, slug="unsupported-encoding"):
+    """The body has a Content-Encoding that the server does not read."""
+
+
+class NotAuthenticated(RequestError, slug="not-authenticated"):
+    """The server asks for an API key; give the client `api_key`, or set ``RELAXD_API_KEY``."""
+
+
+class NotPermitted(RequestError, slug="not-permitted"):
+    """The API key lacks a scope; extension `scope`."""
 
 
 class ImportFailed(CompilationError, slug="import-failed"):

@@ -46,7 +46,7 @@ class Stages(tuple[str, ...]):
         headings, *rows = stage_rows(self.steps)
         head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
         body = "".join(
-            f"<tr{'' if step.changed else ' style="opacity:.6"'}>"
+            ("<tr>" if step.changed else '<tr style="opacity:.6">')
             + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
             + "</tr>"
             for step, row in zip(self.steps, rows, strict=True)

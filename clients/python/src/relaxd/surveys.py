@@ -96,15 +96,21 @@ class Kernel:
         return cls(
             value["function"],
             int(value["calls"]),
-            *(float(value[name]) for name in ("share", "min_us", "median_us", "spread_us")),
-            *(value[name] for name in ("flops_per_s", "of_peak", "bytes_per_s", "of_bandwidth")),
-            sources=tuple(dict.fromkeys(place for place in places if place)),
+            float(value["share"]),
+            float(value["min_us"]),
+            float(value["median_us"]),
+            float(value["spread_us"]),
+            value["flops_per_s"],
+            value["of_peak"],
+            value["bytes_per_s"],
+            value["of_bandwidth"],
+            tuple(dict.fromkeys(place for place in places if place)),
         )
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a compiled model goes. `total_us` is the median of whole runs, the copying of tensors included."""
+    """Where the time of a compiled model goes. `total_us` is the median of whole runs, copies of tensors included."""
 
     compilation: str
     runs: int
@@ -152,7 +158,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Nodes of the model, and the places at every stage that come from them. `next_offset` is where the next page is."""
+    """Nodes of the model, and the places at every stage that come from them. `next_offset` is that of the next page."""
 
     origins: tuple[Origin, ...]
     places: tuple[Place, ...]

@@ -85,10 +85,12 @@ export class CodeView {
     this.redraw();
   }
 
-  /** Makes a line the present one and scrolls to it. */
-  goTo(line, { center = false } = {}) {
+  /** Makes a line the present one and scrolls to it; with `top`, to where it is the second in sight. */
+  goTo(line, { center = false, top = false } = {}) {
     const row = this.rows.indexOf(line);
-    if (row >= 0) this.#select(row, center);
+    if (row < 0) return;
+    this.#select(row, center);
+    if (top) this.element.scrollTop = Math.max(0, ((row - 1) * LINE) / this.#scale());
   }
 
   get line() {

@@ -84,7 +84,7 @@ export class ListingPane {
       this.view.goTo(wanted, { center: true });
       this.#light(wanted);
     } else if (span && ![...this.view.lit].some((line) => span.start <= line && line < span.end)) {
-      this.view.goTo(span.start, { center: false });
+      this.view.goTo(span.start, { top: true });
     }
   }
 
@@ -169,7 +169,7 @@ export class ListingPane {
     const span = this.listing?.functionNamed(name);
     if (!span) return;
     this.unfold(span.start);
-    this.view.goTo(span.start, { center: true });
+    this.view.goTo(span.start, { top: true });
     this.view.element.focus();
   }
 
