@@ -45,7 +45,7 @@ class Session:
             module = _load_library(library) if isinstance(library, str) else library
             self._vm = relax.VirtualMachine(module, tvm.cpu())
             self._entry = self._vm[ENTRY]
-            self.threads = threads_of(module)
+            self.threads = threads_of(getattr(module, "mod", module))
         except Exception as error:
             raise ExecutionFailed(f"The library could not be loaded: {readable_message(error)}") from error
 

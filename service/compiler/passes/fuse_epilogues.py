@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tvm import IRModule, relax, tirx
-from tvm.ir import Op
+from tvm.ir import Op, Var
 
 from service.compiler.dataflow import Dataflow, relax_functions
 from service.compiler.report import Report
@@ -213,6 +213,7 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
 
 def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
     """`after` with the computation of its operand `index`, which is the result of `before`; None if that cannot be."""
+    after = _apart(before, after)
     source, result = after.program.inputs[index], before.program.outputs[0]
     if after.program.folds() or any(size(each.value) > _LARGEST_MAP for each in after.program.computations):
         return None
@@ -235,6 +236,30 @@ def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
         return None
     operands = (*before.operands, *(operand for _, operand in others))
     return _Call(program, operands, f"{before.name}_{after.name.removeprefix('fused_')}")
+
+
+def _apart(before: _Call, after: _Call) -> _Call:
+    """`after` with buffers of its own where it calls a function that is in `before` already."""
+    program = after.program
+    taken = {*before.program.parameters, *(each.buffer for each in before.program.computations)}
+    mine = {*program.parameters, *(each.buffer for each in program.computations)}
+    fresh = {buffer: Var(str(buffer.name), buffer.ty) for buffer in mine & taken}
+    if not fresh:
+        return after
+
+    def own(buffer: Any) -> Any:
+        return fresh.get(buffer, buffer)
+
+    def on_load(buffer: Any, indices: list[Any]) -> Any:
+        return tirx.BufferLoad(fresh[buffer], indices) if buffer in fresh else None
+
+    computations = tuple(
+        replace(each, buffer=own(each.buffer), value=rewrite(each.value, {}, on_load)) for each in program.computations
+    )
+    inputs, outputs, parameters = (
+        tuple(map(own, buffers)) for buffers in (program.inputs, program.outputs, program.parameters)
+    )
+    return replace(after, program=Program(inputs, outputs, computations, parameters))
 
 
 def _uses(function: Any) -> dict[Any, int]:

@@ -98,6 +98,10 @@ function phaseStatus(name) {
   if (a.steps.length > passes) now = 2;
   if (now === 2 && a.results.some(({ stage }) => stage === "llvm")) now = 3;
   const at = order.indexOf(name);
+  // A worker that dies tells in which phase, which may be none of those in order: eager runs before the import is done.
+  const died = a.state === "failed" ? order.indexOf(a.problem?.phase) : -1;
+  if (died === at && died >= 0) return "failed";
+  if (died >= 0 && at >= now) return "skipped";
   if (a.state === "succeeded") return a.recipe.until && at >= 2 ? "skipped" : "done";
   if (at < now) return "done";
   if (at > now) return a.state === "failed" || a.state === "cancelled" ? "skipped" : "waiting";

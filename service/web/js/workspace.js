@@ -53,6 +53,11 @@ export class Workspace {
     if (!state.a) return;
     if (names.has("a") || names.has("panes") || names.has("active")) this.rail.show();
     if (names.has("a")) this.progress.show();
+    if (names.has("a") && state.a.state === "failed" && this.opened !== state.a.id) {
+      // What to change next is the recipe.
+      this.opened = state.a.id;
+      this.recipe.open = true;
+    }
     if (names.has("a") || names.has("b")) this.#showCompare();
     if (names.has("tab") || names.has("a")) this.#showTab(names);
     else if (state.tab === "ir" && (names.has("panes") || names.has("b"))) this.panes.show();

@@ -32,7 +32,7 @@ class Stages(tuple[str, ...]):
         return stage_table(self.steps)
 
     def __rich__(self) -> Table:
-        from rich.table import Table  # noqa: PLC0415  it is rich that asks, so it is there
+        from rich.table import Table
 
         headings, *rows = stage_rows(self.steps)
         table = Table(box=None, pad_edge=False)

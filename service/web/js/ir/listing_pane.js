@@ -50,7 +50,7 @@ export class ListingPane {
     this.key = key;
     if (!step) {
       const waits = ["running", "queued"].includes(compilationOf(pane.side)?.state);
-      fill(this.body, h("p", { class: waits ? "empty loading" : "empty" }, waits ? "Waiting for this step …" : "This step is not there. Choose another above."));
+      fill(this.body, h("p", { class: waits ? "empty loading" : "empty" }, waits ? "Waiting for this step …" : compilationOf(pane.side)?.steps.length ? "This step is not there. Choose another above." : "There is no IR: the compilation ended before its first step."));
       return;
     }
     this.element.setAttribute("aria-label", `IR after ${stepName(step)}`);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from rich.markup import escape
 
 from relaxd import errors
 from relaxd.client import Client
-from relaxd.connection import DEFAULT_URL
 
 OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
 
@@ -135,5 +133,3 @@ def what_to_do(error: errors.ProblemError, url: str) -> list[str]:
         lines.append(f"to run it without a server: relaxd download {short} --what repro")
     lines.append(f"what it means: {url.rstrip('/')}/problems/{error.slug}")
     return lines
-
-
