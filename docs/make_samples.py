@@ -1,6 +1,6 @@
 """Writes the models that the explorer page offers (service/web/samples): trained here, in seconds, from scratch.
 
-Run it from the checkout: ``.venv/bin/python docs/make_samples.py``. The classes are small on purpose: their source lines
+Run it from the checkout: ``.venv/bin/python docs/make_samples.py``. Their classes are small: the lines of their source
 are what the page's model pane shows.
 """
 
@@ -19,7 +19,7 @@ MOST_BYTES = 1_000_000
 TEXT = "a compiler takes a program and gives a program that does the same in less time. " * 40
 
 
-class DigitsMLP(nn.Module):
+class DigitsMLP(nn.Module):  # type: ignore[misc]  # torch is Any by the settings of mypy
     """Two dense layers over 8 x 8 pixels."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class DigitsMLP(nn.Module):
         return logits
 
 
-class LeNet(nn.Module):
+class LeNet(nn.Module):  # type: ignore[misc]  # torch is Any by the settings of mypy
     """LeNet-5 with ReLU and max pooling."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class LeNet(nn.Module):
         return logits
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]  # torch is Any by the settings of mypy
     """A transformer block: attention over what came before, then a small network, each around a residual."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -76,11 +76,10 @@ class Block(nn.Module):
         query, key, value = (part.reshape(split).transpose(1, 2) for part in (query, key, value))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
-        x = x + self.shrink(functional.gelu(self.expand(self.norm2(x))))
-        return x
+        return x + self.shrink(functional.gelu(self.expand(self.norm2(x))))
 
 
-class TinyTransformer(nn.Module):
+class TinyTransformer(nn.Module):  # type: ignore[misc]  # torch is Any by the settings of mypy
     """Two blocks over characters."""
 
     def __init__(self, characters: int = 32, length: int = 32, width: int = 48) -> None:
@@ -107,7 +106,7 @@ def train(model: nn.Module, steps: int, batch: Callable[[], tuple[Tensor, Tensor
         x, y = batch()
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return float(loss)
 

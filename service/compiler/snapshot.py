@@ -7,7 +7,7 @@ import resource
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import IRModule
@@ -131,7 +131,7 @@ def parse_back(text: str, constants: list[Constant]) -> IRModule:
 
     Raises what tvm's parser raises.
     """
-    names = {"I": ir, "R": relax, "T": tirx, "metadata": {"ir.GenericConst": constants}}
+    names = {"I": ir, "R": relax, "T": tirx, "TypeVar": TypeVar, "metadata": {"ir.GenericConst": constants}}
     return tvm.script.from_source(text, names)
 
 

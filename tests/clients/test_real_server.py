@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import relaxd
 import torch
 from relaxd import AsyncClient, Client, Step, errors
 
@@ -116,7 +121,7 @@ def test_the_mistakes_of_a_request_are_the_typed_errors(server_url: str, model: 
             compiled.infer(np.zeros((2, SIZES[0] + 1), "float32"))
         with pytest.raises(errors.InputDtype):
             compiled.infer(np.zeros((2, SIZES[0]), "float64"))
-        with pytest.raises(errors.UnknownCompilation):
+        with pytest.raises(errors.UnknownModel):
             client.infer("0" * 32, {"x": np.zeros(1, "float32")})
 
 
@@ -169,6 +174,62 @@ def test_the_asynchronous_client_compiles_and_infers_several_at_once(
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_module_is_compiled_called_profiled_published_and_taken_away_in_a_few_lines(
+    server_url: str, mlp: torch.nn.Module, tmp_path: Path
+) -> None:
+    x = torch.linspace(-1, 1, 2 * SIZES[0]).reshape(2, SIZES[0])
+    compiled = relaxd.compile(mlp, (x,), "course", dynamic_shapes=({0: "batch"},), url=server_url)
+    assert compiled.signature is not None
+    assert compiled.signature.inputs[0].shape == ("batch", SIZES[0])
+    torch.testing.assert_close(compiled(x), mlp(x).detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(compiled(x[:1].numpy()), mlp(x[:1]).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert compiled.steps[1].figures is not None
+    assert [result.stage for result in compiled.results][:3] == ["vm", "tir", "llvm"]
+    assert "define" in compiled.ir("llvm")
+    assert compiled.ir("fusion", format="html").lstrip().startswith("<")
+    assert compiled.profile(runs=3, sizes={"batch": 2}).kernels
+    assert zipfile.is_zipfile(compiled.download(tmp_path))
+    assert compiled.artifact().manifest["signature"]
+    with Client(server_url) as client:
+        assert client.provenance(compiled.id, limit=1).origins
+        assert "aten.addmm.default" in {*client.operators().supported, *client.operators().decomposed}
+        ended = client.compile(base=(compiled.id, 1), passes=["lower_to_tensorir"], until="lowering")
+        assert ended.stages[-1] == "lowering"
+        assert client.publish("client-mlp", compiled.id).version == 1
+        assert next(iter(client.infer("client-mlp", x.numpy()).values())).shape == (2, SIZES[2])
+        client.withdraw("client-mlp")
+        assert "client-mlp" not in [model.name for model in client.models()]
+
+
+@pytest.mark.parametrize("form", [torch.jit.script, torch.fx.symbolic_trace])
+def test_torchscript_and_fx_in_memory_are_compiled_too(server_url: str, mlp: torch.nn.Module, form: Any) -> None:
+    x = torch.ones(2, SIZES[0])
+    compiled = relaxd.compile(form(mlp), x, passes="none", dynamic_shapes=({0: "batch"},), url=server_url)
+    assert compiled.signature is not None
+    assert compiled.signature.inputs[0].shape[0] == "batch"
+    torch.testing.assert_close(compiled(x[:1]), mlp(x[:1]).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_command_line_goes_from_a_file_to_a_prediction(server_url: str, model: Path, tmp_path: Path) -> None:
+    def run(*arguments: object) -> str:
+        command = [sys.executable, "-m", "relaxd", *map(str, arguments), "--url", server_url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "fuse_dense_add" in run("compile", model, "--passes", "course", "--verify", "--watch")
+    compiled = json.loads(run("compile", model, "--passes", "course", "--verify", "--json"))["id"]
+    assert "T.prim_func" in run("ir", compiled[:12], "fuse_tir")
+    assert "fused_dense_add" in run("diff", compiled, "import", "fusion")
+    np.save(tmp_path / "x.npy", np.ones((2, SIZES[0]), "float32"))
+    run("infer", compiled, tmp_path / "x.npy", "-o", tmp_path / "out.npz")
+    assert np.load(tmp_path / "out.npz")["output_0"].shape == (2, SIZES[2])
+    assert "fused_dense_add" in run("profile", compiled, "--runs", 3)
+    assert compiled[:12] in run("ls")
+    assert "landlock" in run("doctor")
+    assert "aten" in run("inspect", model)
+
+
 @pytest.mark.parametrize("block", [0, 1])
 def test_the_examples_of_the_readme_run_as_they_are_written(server_url: str, tmp_path: Path, block: int) -> None:
     save(torch.nn.Linear(4, 2), tmp_path / "model.pt2", torch.ones(1, 4))
@@ -179,6 +240,23 @@ def test_the_examples_of_the_readme_run_as_they_are_written(server_url: str, tmp
     )
     assert done.returncode == 0, done.stderr
     assert ("output_0" if block == 0 else "fuse_dense_add") in done.stdout
+
+
+def test_the_example_of_one_call_runs_as_it_is_written(server_url: str, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```py\n(.*?)```", README.read_text(), re.DOTALL)
+    code = f"import torch\nmodule = torch.nn.Linear(4, 2)\n{block}\nprint(model(torch.ones(8, 4)).shape)"
+    environment = {**os.environ, "RELAXD_URL": server_url}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "torch.Size([8, 2])\n"), done.stderr
+    assert list(tmp_path.glob("*.zip"))
 
 
 def test_the_curl_tour_goes_all_the_way(server_url: str, tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def compiled(request, tmp_path_factory):
     frames = []
     compile_model(job, lambda *frame: frames.append(frame))
     texts = [json.loads(part)["text"] for frame in frames for part in _blobs(frame) if part.startswith(b'{"')]
-    manifest = next(each["manifest"] for frame in frames for each in frame if isinstance(each, dict) and "manifest" in each)
+    manifest = next(
+        each["manifest"] for frame in frames for each in frame if isinstance(each, dict) and "manifest" in each
+    )
     expected = model(torch.from_numpy(X)).detach().numpy()
     return request.param, job.library_path, manifest, [text for text in texts if "scheduled" in text][-1], expected
 

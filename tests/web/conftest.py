@@ -50,7 +50,9 @@ def open_page(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]
     contexts = []
 
     def open_(address: str = "", **options: Any) -> Page:
-        context = browser.new_context(**{"viewport": WIDE, "base_url": server.url, "reduced_motion": "reduce", **options})
+        context = browser.new_context(
+            **{"viewport": WIDE, "base_url": server.url, "reduced_motion": "reduce", **options}
+        )
         context.set_default_timeout(30_000)
         contexts.append(context)
         page = context.new_page()

@@ -58,11 +58,28 @@ def big_graph(route: Route) -> None:
     snapshot = answer.json()
     names = [f"lv{n}" for n in range(5000)]
     bindings = [
-        {"name": name, "op": "relax.add", "type": 'R.Tensor((1, 8), dtype="float32")', "inputs": [names[k] for k in {n - 1, n // 2} if 0 <= k < n], "callee": None, "origins": [n]}
+        {
+            "name": name,
+            "op": "relax.add",
+            "type": 'R.Tensor((1, 8), dtype="float32")',
+            "inputs": [names[k] for k in {n - 1, n // 2} if 0 <= k < n],
+            "callee": None,
+            "origins": [n],
+        }
         for n, name in enumerate(names)
     ]
-    snapshot["functions"] = [{**snapshot["functions"][0], "name": "main", "kind": "relax", "bindings": bindings, "origins": []}]
-    snapshot["origins"] = [{"node": name, "operator": "aten.add.Tensor", "module": f"layers.{n // 50}.part{n % 5}", "source": f"net.py:{n % 200}: x = x + y"} for n, name in enumerate(names)]
+    snapshot["functions"] = [
+        {**snapshot["functions"][0], "name": "main", "kind": "relax", "bindings": bindings, "origins": []}
+    ]
+    snapshot["origins"] = [
+        {
+            "node": name,
+            "operator": "aten.add.Tensor",
+            "module": f"layers.{n // 50}.part{n % 5}",
+            "source": f"net.py:{n % 200}: x = x + y",
+        }
+        for n, name in enumerate(names)
+    ]
     route.fulfill(status=200, content_type="application/json", body=json.dumps(snapshot))
 
 
@@ -73,7 +90,9 @@ def test_a_graph_of_5000_nodes_is_panned_fluidly(open_page, compiled):
     page.goto(f"/#c={compilation['id']}&tab=graph&graph=0")
     expect(page.locator(".graph-side .row").first).to_be_visible()
     page.get_by_role("button", name="Open all").click()
-    expect(page.locator(".graph-canvas")).to_have_attribute("aria-label", "Graph of main after import: 5000 nodes. The list beside it has the same.")
+    expect(page.locator(".graph-canvas")).to_have_attribute(
+        "aria-label", "Graph of main after import: 5000 nodes. The list beside it has the same."
+    )
     wheel = "document.querySelector('.graph-canvas').dispatchEvent(new WheelEvent('wheel', {deltaY: %s, bubbles: true, cancelable: true}))"
     assert work_of_frames(page, wheel % "30") < FRAME_MS
     page.get_by_role("button", name="The whole graph").click()

@@ -209,7 +209,9 @@ def test_a_failed_compilation_shows_its_problem_its_steps_and_its_repro(open_pag
     problem = page.get_by_role("alert")
     expect(problem).to_contain_text(found["title"])
     expect(problem).to_contain_text("Next:")
-    expect(problem.get_by_role("link", name="Repro (zip)")).to_have_attribute("href", f"/compile/{found['compilation']}/repro.zip")
+    expect(problem.get_by_role("link", name="Repro (zip)")).to_have_attribute(
+        "href", f"/compile/{found['compilation']}/repro.zip"
+    )
 
 
 def test_operators_that_cannot_be_compiled_are_named_before_and_after(open_page, model_file):

@@ -158,7 +158,7 @@ class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
             view = self.views.get(own.operands[index]) if isinstance(own.operands[index], relax.Var) else None
             if view is not None:
                 own = _with_view(own, index, view)
-                key += [index, view.program]
+                key += [index, id(view.program)]
         if len(key) > 1:
             self._emit(binding, own, tuple(key))
 
@@ -190,7 +190,9 @@ def _is_view(call: _Call) -> bool:
     value = program.computations[0].value
     while isinstance(value, prim.Mul) and isinstance(value.b, prim.FloatImm):
         value = value.a
-    return is_load(value) and not any(loads(index) for index in value.indices) and isinstance(call.operands[0], relax.Var)
+    return (
+        is_load(value) and not any(loads(index) for index in value.indices) and isinstance(call.operands[0], relax.Var)
+    )
 
 
 def _operands_of_product(call: _Call) -> list[Any]:
@@ -227,7 +229,13 @@ def _with_view(call: _Call, index: int, view: _Call) -> _Call:
 
     moved = tuple(
         Computation(
-            each.buffer, each.axes, rewrite(each.value, {}, on_load), each.reduced, each.fold, each.start, each.keeps_nan
+            each.buffer,
+            each.axes,
+            rewrite(each.value, {}, on_load),
+            each.reduced,
+            each.fold,
+            each.start,
+            each.keeps_nan,
         )
         for each in call.program.computations
     )

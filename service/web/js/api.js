@@ -1,5 +1,7 @@
 // The calls that the page makes. Every error is a ProblemError that holds an RFC 9457 problem.
 
+import { askForKey, credentials } from "./key.js";
+
 export class ProblemError extends Error {
   constructor(problem) {
     super(problem.detail);
@@ -17,7 +19,7 @@ const UNREACHABLE = {
 async function call(path, options) {
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers: { ...credentials(), ...options?.headers } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ProblemError(UNREACHABLE);
@@ -25,10 +27,17 @@ async function call(path, options) {
   if (response.ok) return response;
   const text = await response.text();
   try {
-    throw new ProblemError(JSON.parse(text));
+    const problem = JSON.parse(text);
+    if (response.status === 401) askForKey(problem.detail);
+    throw new ProblemError(problem);
   } catch (error) {
     if (error instanceof ProblemError) throw error;
-    throw new ProblemError({ type: null, title: "An answer that is no problem document", status: response.status, detail: text.slice(0, 500) });
+    throw new ProblemError({
+      type: null,
+      title: "An answer that is no problem document",
+      status: response.status,
+      detail: text.slice(0, 500),
+    });
   }
 }
 
@@ -63,23 +72,6 @@ export const isResult = (step) => OF_THE_BUILD.has(step.stage);
 export function irPath(id, step, form) {
   const which = isResult(step) ? { id, format: form } : { id, step: step.index, format: form };
   return `/ir/${step.stage}?${new URLSearchParams(which)}`;
-}
-
-/**
- * Follows a Compilation: `onStep` for each step, `onEnded` with the whole at its end. The browser goes on after a broken
- * connection by itself. Returns a function that stops.
- */
-export function follow(id, { onStep, onEnded, onLost }) {
-  const source = new EventSource(`/compile/${encodeURIComponent(id)}/events`);
-  source.addEventListener("step", (event) => onStep(JSON.parse(event.data)));
-  source.addEventListener("ended", (event) => {
-    source.close();
-    onEnded(JSON.parse(event.data));
-  });
-  source.addEventListener("error", () => {
-    if (source.readyState === EventSource.CLOSED) onLost();
-  });
-  return () => source.close();
 }
 
 const kept = new Map();

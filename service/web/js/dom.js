@@ -37,7 +37,11 @@ export function fill(element, ...children) {
 
 /** A button; `name` is what screen readers say where the label is only a sign. */
 export function button(label, onClick, props = {}) {
-  return h("button", { type: "button", onClick, "aria-label": props.name, title: props.name, ...props, name: null }, label);
+  return h(
+    "button",
+    { type: "button", onClick, "aria-label": props.name, title: props.name, ...props, name: null },
+    label,
+  );
 }
 
 let counter = 0;
@@ -60,11 +64,12 @@ export function field(label, control, help) {
 export function everyFrame(act) {
   let pending = null;
   return (...values) => {
-    if (pending === null) requestAnimationFrame(() => {
-      const now = pending;
-      pending = null;
-      act(...now);
-    });
+    if (pending === null)
+      requestAnimationFrame(() => {
+        const now = pending;
+        pending = null;
+        act(...now);
+      });
     pending = values;
   };
 }
@@ -85,7 +90,9 @@ export function announce(text) {
   if (!line) return;
   line.textContent = text;
   clearTimeout(silence);
-  silence = setTimeout(() => { line.textContent = ""; }, SAID_FOR_MS);
+  silence = setTimeout(() => {
+    line.textContent = "";
+  }, SAID_FOR_MS);
 }
 
 const SAID_FOR_MS = 10_000;

@@ -49,7 +49,10 @@ export const signed = (value) => (value > 0 ? `+${value}` : `−${-value}`);
 /** How a step is called: its pass, the import, or what the build made. */
 export function stepName(step) {
   if (step.pass) return step.pass;
-  return { import: "import", vm: "VM bytecode", tir: "lowered TIR", llvm: "LLVM IR", asm: "assembly" }[step.stage] ?? step.stage;
+  return (
+    { import: "import", vm: "VM bytecode", tir: "lowered TIR", llvm: "LLVM IR", asm: "assembly" }[step.stage] ??
+    step.stage
+  );
 }
 
 export const shortId = (id) => id.slice(0, 8);

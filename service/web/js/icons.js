@@ -19,4 +19,5 @@ const PATHS = {
 };
 
 /** An icon for a button that has a name of its own. */
-export const icon = (name) => s("svg", { viewBox: "0 0 16 16", class: "icon", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
+export const icon = (name) =>
+  s("svg", { viewBox: "0 0 16 16", class: "icon", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));

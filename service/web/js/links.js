@@ -19,7 +19,9 @@ export class Model {
       }
       known.get(key).origins.push(index);
     });
-    this.sources.sort((one, other) => (one.file ?? "~").localeCompare(other.file ?? "~") || one.line - other.line || one.at - other.at);
+    this.sources.sort(
+      (one, other) => (one.file ?? "~").localeCompare(other.file ?? "~") || one.line - other.line || one.at - other.at,
+    );
     this.colours = new Array(origins.length);
     this.sources.forEach((source, index) => {
       for (const origin of source.origins) this.colours[origin] = index % COLOURS;
@@ -28,7 +30,9 @@ export class Model {
 
   /** At most three colours for nodes: those of their source lines. */
   coloursOf(origins) {
-    return [...new Set(origins.map((origin) => this.colours[origin]))].filter((colour) => colour !== undefined).slice(0, 3);
+    return [...new Set(origins.map((origin) => this.colours[origin]))]
+      .filter((colour) => colour !== undefined)
+      .slice(0, 3);
   }
 
   /** One line that says what nodes are. */
@@ -93,5 +97,9 @@ function show(segment, from, go) {
   const line = document.getElementById("lit");
   if (!line) return;
   if (!segment) line.textContent = "";
-  else if (state.a) modelOf(state.a).then((model) => (line.textContent = model.describe(origins)), () => {});
+  else if (state.a)
+    modelOf(state.a).then(
+      (model) => (line.textContent = model.describe(origins)),
+      () => {},
+    );
 }

@@ -3,6 +3,7 @@
 import { compilation, getJson } from "./api.js";
 import { announce, button, copy, fill, h } from "./dom.js";
 import { shortId } from "./format.js";
+import { fileLink, listenForKey } from "./key.js";
 import * as links from "./links.js";
 import { usualPanes } from "./panes.js";
 import { problemCard } from "./problem.js";
@@ -46,7 +47,19 @@ function openCompilation(a, wanted, history) {
   // While it runs, the last pane shows the newest step until something else is chosen.
   if (!wanted.panes?.length && a.state !== "succeeded" && panes.length > 2) panes.at(-1).follows = true;
   links.pin(null, null);
-  change({ a, b: wanted.b ?? null, panes, tab: wanted.tab ?? "ir", active: wanted.panes?.length ? wanted.active : panes.findIndex(({ kind }) => kind === "ir"), line: wanted.line ?? null, fn: wanted.fn ?? null, graph: wanted.graph ?? null }, { history });
+  change(
+    {
+      a,
+      b: wanted.b ?? null,
+      panes,
+      tab: wanted.tab ?? "ir",
+      active: wanted.panes?.length ? wanted.active : panes.findIndex(({ kind }) => kind === "ir"),
+      line: wanted.line ?? null,
+      fn: wanted.fn ?? null,
+      graph: wanted.graph ?? null,
+    },
+    { history },
+  );
   workspace.enter();
 }
 
@@ -62,21 +75,60 @@ async function openAddress() {
     openStart();
     return;
   }
-  if (state.a?.id !== wanted.c) fill(root, h("main", { class: "start" }, h("p", { class: "loading", role: "status" }, "Opening the compilation …")));
+  if (state.a?.id !== wanted.c)
+    fill(
+      root,
+      h("main", { class: "start" }, h("p", { class: "loading", role: "status" }, "Opening the compilation …")),
+    );
   try {
     const [a, b] = await Promise.all([compilation(wanted.c), wanted.b ? compilation(wanted.b) : null]);
     openCompilation(a, { ...wanted, b }, "replace");
     watch(a);
   } catch (error) {
-    fill(root, h("main", { class: "start" }, problemCard(error, { retry: openAddress }), button("Start anew", () => { window.location.hash = ""; openStart(); })));
+    fill(
+      root,
+      h(
+        "main",
+        { class: "start" },
+        problemCard(error, { retry: openAddress }),
+        button("Start anew", () => {
+          window.location.hash = "";
+          openStart();
+        }),
+      ),
+    );
   }
 }
 
 function showTitle() {
   const { a } = state;
-  document.title = a ? `${a.model.filename ?? shortId(a.id)} · relaxd` : "relaxd: see what a compiler makes of your model";
-  fill(title, a ? [h("b", null, a.model.filename ?? shortId(a.model.sha256)), h("span", { class: "muted" }, ` ${a.recipe.name ?? `${a.recipe.passes.length} passes`} · ${a.toolchain?.cpu ?? ""} · ${shortId(a.id)}`), " ", h("span", { class: `badge state-${a.state}` }, a.state),
-    h("span", { class: "title-links" }, button("link", () => copy(window.location.href, "the link to this view"), { name: "Copy a link to exactly this view" }), h("a", { href: `/compile/${a.id}/report.html`, target: "_blank", rel: "noopener" }, "report"), h("a", { href: `/compile/${a.id}/repro.zip`, download: "" }, "repro"))] : null);
+  document.title = a
+    ? `${a.model.filename ?? shortId(a.id)} · relaxd`
+    : "relaxd: see what a compiler makes of your model";
+  fill(
+    title,
+    a
+      ? [
+          h("b", null, a.model.filename ?? shortId(a.model.sha256)),
+          h(
+            "span",
+            { class: "muted" },
+            ` ${a.recipe.name ?? `${a.recipe.passes.length} passes`} · ${a.toolchain?.cpu ?? ""} · ${shortId(a.id)}`,
+          ),
+          " ",
+          h("span", { class: `badge state-${a.state}` }, a.state),
+          h(
+            "span",
+            { class: "title-links" },
+            button("link", () => copy(window.location.href, "the link to this view"), {
+              name: "Copy a link to exactly this view",
+            }),
+            fileLink(`/compile/${a.id}/report.html`, "report", { target: "_blank", rel: "noopener" }),
+            fileLink(`/compile/${a.id}/repro.zip`, "repro", { download: "" }),
+          ),
+        ]
+      : null,
+  );
 }
 
 function theme() {
@@ -113,7 +165,10 @@ const KEYS = {
   3: () => change({ tab: "profile" }),
   4: () => change({ tab: "accuracy" }),
   5: () => change({ tab: "try" }),
-  Escape: () => { links.pin(null, null); change({ line: null }); },
+  Escape: () => {
+    links.pin(null, null);
+    change({ line: null });
+  },
 };
 
 function step(by) {
@@ -127,7 +182,11 @@ function step(by) {
 function compareWithPrevious() {
   const pane = state.panes[state.active];
   if (pane?.kind !== "ir" || !pane.step) return;
-  openDifference({ kind: "diff", left: { side: pane.side, step: pane.step - 1 }, right: { side: pane.side, step: pane.step } });
+  openDifference({
+    kind: "diff",
+    left: { side: pane.side, step: pane.step - 1 },
+    right: { side: pane.side, step: pane.step },
+  });
 }
 
 document.addEventListener("keydown", (event) => {
@@ -145,11 +204,17 @@ document.getElementById("home").addEventListener("click", (event) => {
   openStart();
 });
 window.addEventListener("popstate", openAddress);
-window.addEventListener("hashchange", () => { if (!isOurs()) openAddress(); });
+window.addEventListener("hashchange", () => {
+  if (!isOurs()) openAddress();
+});
 
 theme();
+listenForKey();
 openAddress();
-getJson("/healthz").then(({ status, version, limits }) => {
-  document.getElementById("server").textContent = `relaxd ${version}${status === "ok" ? "" : ` · ${status}`}`;
-  document.getElementById("server").title = `${limits.concurrent_compilations} compilations at once`;
-}, () => {});
+getJson("/healthz").then(
+  ({ status, version, limits }) => {
+    document.getElementById("server").textContent = `relaxd ${version}${status === "ok" ? "" : ` · ${status}`}`;
+    document.getElementById("server").title = `${limits.concurrent_compilations} compilations at once`;
+  },
+  () => {},
+);

@@ -13,7 +13,13 @@ export class ModelPane {
     this.index = index;
     this.by = "source";
     this.open = new Set();
-    this.rows = new VirtualRows({ label: "Source lines and nodes of the model", render: (row, at) => this.#row(row, at), onPick: (row) => this.#pick(row), onHover: (row) => links.hover(row && { origins: row.origins }, this), onKey: (event, row) => event.key === " " && row.kind === "group" && (this.#toggle(row), true) });
+    this.rows = new VirtualRows({
+      label: "Source lines and nodes of the model",
+      render: (row, at) => this.#row(row, at),
+      onPick: (row) => this.#pick(row),
+      onHover: (row) => links.hover(row && { origins: row.origins }, this),
+      onKey: (event, row) => event.key === " " && row.kind === "group" && (this.#toggle(row), true),
+    });
     this.header = h("div", { class: "pane-head" });
     this.body = h("div", { class: "pane-body" });
     this.element = h("section", { class: "pane pane-model", "aria-label": "Model" }, this.header, this.body);
@@ -28,7 +34,12 @@ export class ModelPane {
     this.key = key;
     if (key === null) {
       const waits = ["running", "queued"].includes(state.a?.state);
-      fill(this.body, waits ? h("p", { class: "empty loading" }, "Importing the model …") : h("p", { class: "empty" }, "The model was not imported, so its nodes are not known."));
+      fill(
+        this.body,
+        waits
+          ? h("p", { class: "empty loading" }, "Importing the model …")
+          : h("p", { class: "empty" }, "The model was not imported, so its nodes are not known."),
+      );
       return;
     }
     try {
@@ -43,15 +54,35 @@ export class ModelPane {
   }
 
   #head() {
-    const choose = (event) => { this.by = event.target.value; this.open.clear(); this.#fill(); };
-    fill(this.header, h("b", null, "Model"),
-      h("select", { "aria-label": "Arrange the model by", onChange: choose }, [["source", "by source line"], ["module", "by module"], ["node", "by node"]].map(([value, label]) => h("option", { value, selected: value === this.by }, label))),
-      h("span", { class: "pane-tools" }, button(icon("close"), () => closePane(this.index), { name: "Close this pane" })));
+    const choose = (event) => {
+      this.by = event.target.value;
+      this.open.clear();
+      this.#fill();
+    };
+    fill(
+      this.header,
+      h("b", null, "Model"),
+      h(
+        "select",
+        { "aria-label": "Arrange the model by", onChange: choose },
+        [
+          ["source", "by source line"],
+          ["module", "by module"],
+          ["node", "by node"],
+        ].map(([value, label]) => h("option", { value, selected: value === this.by }, label)),
+      ),
+      h(
+        "span",
+        { class: "pane-tools" },
+        button(icon("close"), () => closePane(this.index), { name: "Close this pane" }),
+      ),
+    );
   }
 
   #groups() {
     const { model } = this;
-    if (this.by === "source") return model.sources.map((source) => ({ ...source, label: source.text, number: source.line || "" }));
+    if (this.by === "source")
+      return model.sources.map((source) => ({ ...source, label: source.text, number: source.line || "" }));
     const modules = new Map();
     model.origins.forEach((origin, index) => {
       const name = origin.module ?? "(the model itself)";
@@ -81,16 +112,33 @@ export class ModelPane {
   }
 
   #row(row) {
-    if (row.kind === "file") return [h("span", { class: "stripe" }), h("span", { class: "number" }), h("span", { class: "file" }, row.label)];
+    if (row.kind === "file")
+      return [h("span", { class: "stripe" }), h("span", { class: "number" }), h("span", { class: "file" }, row.label)];
     const stripe = h("span", { class: "stripe" });
     const colours = this.model.coloursOf(row.origins);
     if (colours.length) stripe.style.background = `var(--s${colours[0]})`;
     if (row.kind === "group") {
       const toggle = h("span", { class: "fold", "aria-hidden": "true" }, row.isOpen ? "▾" : "▸");
-      return [stripe, h("span", { class: "number" }, row.number, toggle), h("span", { class: "many", title: `${row.origins.length} nodes` }, `${row.origins.length}`), h("code", { title: row.label }, row.label)];
+      return [
+        stripe,
+        h("span", { class: "number" }, row.number, toggle),
+        h("span", { class: "many", title: `${row.origins.length} nodes` }, `${row.origins.length}`),
+        h("code", { title: row.label }, row.label),
+      ];
     }
     const origin = this.model.origins[row.origins[0]];
-    return [stripe, h("span", { class: "number" }), h("span", { class: "node" }, h("b", null, origin.node), " ", h("span", { class: "t-operator" }, origin.operator.replace(/^aten\.|\.default$/g, "")), origin.module ? h("span", { class: "muted" }, `  ${origin.module}`) : null)];
+    return [
+      stripe,
+      h("span", { class: "number" }),
+      h(
+        "span",
+        { class: "node" },
+        h("b", null, origin.node),
+        " ",
+        h("span", { class: "t-operator" }, origin.operator.replace(/^aten\.|\.default$/g, "")),
+        origin.module ? h("span", { class: "muted" }, `  ${origin.module}`) : null,
+      ),
+    ];
   }
 
   #pick(row, target) {

@@ -4,6 +4,7 @@ import { button, fill, h } from "./dom.js";
 import { DifferencePane } from "./ir/difference_pane.js";
 import { ListingPane } from "./ir/listing_pane.js";
 import { ModelPane } from "./model_pane.js";
+import { splitter } from "./splitter.js";
 import { change, shown, state } from "./state.js";
 
 const MOST = 5;
@@ -43,6 +44,7 @@ export class Panes {
 
   #replace(at, kind) {
     const view = new KINDS[kind](at);
+    if (at > 0) view.element.prepend(splitter(view.element));
     const old = this.open[at];
     if (old) {
       old.view.close();
@@ -62,9 +64,24 @@ export class Panes {
   /** Marks the active pane. */
   mark() {
     this.open.forEach(({ view }, at) => view.element.classList.toggle("active", at === state.active));
-    fill(this.tabs, state.panes.map((pane, at) => button(label(pane), () => this.#scrollTo(at), { "aria-pressed": String(at === state.active) })),
+    fill(
+      this.tabs,
+      state.panes.map((pane, at) =>
+        button(label(pane), () => this.#scrollTo(at), { "aria-pressed": String(at === state.active) }),
+      ),
       state.panes.length < MOST ? button("+ pane", () => this.add(), { class: "add-pane", name: "Add a pane" }) : null,
-      state.panes.some(({ kind }) => kind === "model") ? null : button("+ model", () => change({ panes: [{ kind: "model" }, ...state.panes].slice(0, MOST), active: state.active + 1 }, { history: "push" }), { class: "add-pane" }));
+      state.panes.some(({ kind }) => kind === "model")
+        ? null
+        : button(
+            "+ model",
+            () =>
+              change(
+                { panes: [{ kind: "model" }, ...state.panes].slice(0, MOST), active: state.active + 1 },
+                { history: "push" },
+              ),
+            { class: "add-pane" },
+          ),
+    );
   }
 
   #scrollTo(at) {
@@ -78,8 +95,14 @@ export class Panes {
     if (state.panes.length >= MOST) return;
     const all = shown(state.a);
     const taken = new Set(state.panes.map((pane) => pane.step));
-    const step = all.find((each) => each.stage === "llvm" && !taken.has(each.index)) ?? all.findLast((each) => !taken.has(each.index)) ?? all[0];
-    change({ panes: [...state.panes, { kind: "ir", side: "a", step: step?.index ?? 0 }], active: state.panes.length }, { history: "push" });
+    const step =
+      all.find((each) => each.stage === "llvm" && !taken.has(each.index)) ??
+      all.findLast((each) => !taken.has(each.index)) ??
+      all[0];
+    change(
+      { panes: [...state.panes, { kind: "ir", side: "a", step: step?.index ?? 0 }], active: state.panes.length },
+      { history: "push" },
+    );
     this.#scrollTo(state.panes.length - 1);
   }
 

@@ -21,22 +21,46 @@ export class Rail {
   constructor() {
     this.list = h("ol", { class: "steps", "aria-label": "Steps" });
     this.list.addEventListener("keydown", (event) => this.#key(event));
-    const toggle = h("input", { type: "checkbox", id: "hide-unchanged", onChange: (event) => { hideUnchanged = event.target.checked; this.show(); } });
+    const toggle = h("input", {
+      type: "checkbox",
+      id: "hide-unchanged",
+      onChange: (event) => {
+        hideUnchanged = event.target.checked;
+        this.show();
+      },
+    });
     this.summary = h("div", { class: "rail-summary muted" });
-    this.element = h("div", { class: "rail" }, h("div", { class: "rail-tools" }, toggle, h("label", { for: "hide-unchanged" }, "hide what changed nothing")), this.list, this.summary);
+    this.element = h(
+      "div",
+      { class: "rail" },
+      h("div", { class: "rail-tools" }, toggle, h("label", { for: "hide-unchanged" }, "hide what changed nothing")),
+      this.list,
+      this.summary,
+    );
   }
 
   show() {
     if (!state.a) return;
-    const focused = this.list.contains(document.activeElement) ? Number(document.activeElement.closest("li")?.dataset.index) : null;
+    const focused = this.list.contains(document.activeElement)
+      ? Number(document.activeElement.closest("li")?.dataset.index)
+      : null;
     const all = shown(state.a);
     const longest = Math.max(1, ...all.map((step) => step.wall_ms ?? 0));
     const visible = all.filter((step) => !hideUnchanged || step.changed || step.index === 0);
-    fill(this.list, visible.map((step) => this.#item(step, longest)), this.#pending());
+    fill(
+      this.list,
+      visible.map((step) => this.#item(step, longest)),
+      this.#pending(),
+    );
     if (focused !== null) this.list.querySelector(`li[data-index="${focused}"] button`)?.focus();
     const hidden = all.length - visible.length;
     const { reused_steps: reused } = state.a;
-    fill(this.summary, [hidden ? `${hidden} steps hidden` : null, reused ? `${reused} steps taken over, not run again` : null].filter(Boolean).join(" · "));
+    fill(
+      this.summary,
+      [hidden ? `${hidden} steps hidden` : null, reused ? `${reused} steps taken over, not run again` : null]
+        .filter(Boolean)
+        .join(" · "),
+    );
   }
 
   #pending() {
@@ -48,24 +72,63 @@ export class Rail {
   #item(step, longest) {
     const active = this.#isShown(step);
     const found = verdict(step);
-    const main = h("button", { type: "button", class: "step-open", "aria-current": active ? "true" : null, onClick: (event) => (event.shiftKey ? this.#compare(step) : this.open(step)), "aria-label": describe(step, found) },
-      h("span", { class: "step-top" }, h("span", { class: "index" }, step.index), h("span", { class: "step-name", title: stepName(step) }, stepName(step)),
-        found ? h("span", { class: `mark mark-${found.level}`, title: `largest error ${scientific(step.error)}, ${found.words}` }, found.sign) : null,
-        h("span", { class: "ms" }, step.wall_ms === null ? "on demand" : milliseconds(step.wall_ms))),
+    const main = h(
+      "button",
+      {
+        type: "button",
+        class: "step-open",
+        "aria-current": active ? "true" : null,
+        onClick: (event) => (event.shiftKey ? this.#compare(step) : this.open(step)),
+        "aria-label": describe(step, found),
+      },
+      h(
+        "span",
+        { class: "step-top" },
+        h("span", { class: "index" }, step.index),
+        h("span", { class: "step-name", title: stepName(step) }, stepName(step)),
+        found
+          ? h(
+              "span",
+              { class: `mark mark-${found.level}`, title: `largest error ${scientific(step.error)}, ${found.words}` },
+              found.sign,
+            )
+          : null,
+        h("span", { class: "ms" }, step.wall_ms === null ? "on demand" : milliseconds(step.wall_ms)),
+      ),
       bar(step, longest),
-      h("span", { class: "step-more" }, figures(step)));
+      h("span", { class: "step-more" }, figures(step)),
+    );
     const previous = this.#previous(step);
-    const diff = previous ? button(icon("diff"), () => this.#compare(step, previous), { class: "step-diff", name: `Difference from ${stepName(previous)} to ${stepName(step)}` }) : null;
-    return h("li", { class: `step ${step.changed ? "" : "same"} ${active ? "active" : ""} result-${step.stage}`, dataset: { index: step.index } }, main, diff);
+    const diff = previous
+      ? button(icon("diff"), () => this.#compare(step, previous), {
+          class: "step-diff",
+          name: `Difference from ${stepName(previous)} to ${stepName(step)}`,
+        })
+      : null;
+    return h(
+      "li",
+      {
+        class: `step ${step.changed ? "" : "same"} ${active ? "active" : ""} result-${step.stage}`,
+        dataset: { index: step.index },
+      },
+      main,
+      diff,
+    );
   }
 
   #isShown(step) {
-    return state.panes.some((pane) => (pane.kind === "ir" && pane.side === "a" && pane.step === step.index) || (pane.kind === "diff" && [pane.left, pane.right].some((end) => end.side === "a" && end.step === step.index)));
+    return state.panes.some(
+      (pane) =>
+        (pane.kind === "ir" && pane.side === "a" && pane.step === step.index) ||
+        (pane.kind === "diff" && [pane.left, pane.right].some((end) => end.side === "a" && end.step === step.index)),
+    );
   }
 
   #previous(step) {
     if (step.index === 0 || ["vm", "llvm", "asm"].includes(step.stage)) return null;
-    return shown(state.a).findLast((other) => other.index < step.index && (other.changed || other.index === 0) && other.stage !== "vm");
+    return shown(state.a).findLast(
+      (other) => other.index < step.index && (other.changed || other.index === 0) && other.stage !== "vm",
+    );
   }
 
   /** Shows a step in the active pane, or in the first that can. */
@@ -74,7 +137,10 @@ export class Rail {
       change({ graph: step.index });
       return;
     }
-    const at = state.panes[state.active]?.kind === "ir" ? state.active : state.panes.findLastIndex((pane) => pane.kind !== "model");
+    const at =
+      state.panes[state.active]?.kind === "ir"
+        ? state.active
+        : state.panes.findLastIndex((pane) => pane.kind !== "model");
     const pane = { kind: "ir", side: "a", step: step.index };
     const panes = at < 0 ? [...state.panes, pane] : state.panes.with(at, pane);
     change({ panes, active: at < 0 ? panes.length - 1 : at, tab: "ir", line: null }, { history: "push" });
@@ -83,8 +149,12 @@ export class Rail {
   /** Compares a step with another, or with the one in the active pane. */
   #compare(step, before = null) {
     const active = state.panes[state.active];
-    const other = before?.index ?? (active?.kind === "ir" && active.side === "a" ? active.step : null) ?? step.index - 1;
-    const [left, right] = [Math.min(other, step.index), Math.max(other, step.index)].map((index) => ({ side: "a", step: index }));
+    const other =
+      before?.index ?? (active?.kind === "ir" && active.side === "a" ? active.step : null) ?? step.index - 1;
+    const [left, right] = [Math.min(other, step.index), Math.max(other, step.index)].map((index) => ({
+      side: "a",
+      step: index,
+    }));
     openDifference({ kind: "diff", left, right });
   }
 
@@ -106,8 +176,13 @@ export class Rail {
 export function openDifference(pane) {
   const { panes, active } = state;
   const cramped = window.innerWidth < 1700;
-  const at = panes[active] && panes[active].kind !== "model" ? active : panes.findLastIndex(({ kind }) => kind !== "model");
-  const next = cramped ? [...panes.filter(({ kind }) => kind === "model"), pane] : at < 0 ? [...panes, pane] : panes.with(at, pane);
+  const at =
+    panes[active] && panes[active].kind !== "model" ? active : panes.findLastIndex(({ kind }) => kind !== "model");
+  const next = cramped
+    ? [...panes.filter(({ kind }) => kind === "model"), pane]
+    : at < 0
+      ? [...panes, pane]
+      : panes.with(at, pane);
   change({ panes: next, active: next.indexOf(pane), tab: "ir", line: null }, { history: "push" });
 }
 
@@ -120,19 +195,31 @@ function bar(step, longest) {
 function figures(step) {
   if (!step.changed) return [h("span", { class: "tag" }, "no change")];
   const { figures: numbers } = step;
-  const changes = Object.entries(numbers?.op_changes ?? {}).filter(([, by]) => by !== 0).sort((one, other) => Math.abs(other[1]) - Math.abs(one[1]));
+  const changes = Object.entries(numbers?.op_changes ?? {})
+    .filter(([, by]) => by !== 0)
+    .sort((one, other) => Math.abs(other[1]) - Math.abs(one[1]));
   const before = state.a.steps.findLast(({ index }) => index < step.index);
-  const parts = changes.slice(0, 2).map(([name, by]) => h("span", { class: by > 0 ? "plus" : "minus" }, `${signed(by)} ${name.replace(/^relax\./, "")}`));
+  const parts = changes
+    .slice(0, 2)
+    .map(([name, by]) =>
+      h("span", { class: by > 0 ? "plus" : "minus" }, `${signed(by)} ${name.replace(/^relax\./, "")}`),
+    );
   if (changes.length > 2) parts.push(h("span", { class: "muted" }, `and ${changes.length - 2} more`));
-  if (changes.length === 0 && numbers?.functions_changed) parts.push(h("span", { class: "muted" }, `${numbers.functions_changed} functions changed`));
-  if (step.error !== null && step.error !== before?.error) parts.push(h("span", { class: "muted" }, `error ${scientific(step.error)}`));
+  if (changes.length === 0 && numbers?.functions_changed)
+    parts.push(h("span", { class: "muted" }, `${numbers.functions_changed} functions changed`));
+  if (step.error !== null && step.error !== before?.error)
+    parts.push(h("span", { class: "muted" }, `error ${scientific(step.error)}`));
   if (numbers?.peak_rss_bytes) parts.push(h("span", { class: "muted memory" }, bytes(numbers.peak_rss_bytes)));
   if (numbers?.peak_rss_bytes === 0) parts.push(h("span", { class: "muted" }, `${step.functions} functions`));
   return parts;
 }
 
 function describe(step, found) {
-  const words = [`Step ${step.index}, ${stepName(step)}`, step.wall_ms === null ? "made on demand" : milliseconds(step.wall_ms), step.changed ? null : "changed nothing"];
+  const words = [
+    `Step ${step.index}, ${stepName(step)}`,
+    step.wall_ms === null ? "made on demand" : milliseconds(step.wall_ms),
+    step.changed ? null : "changed nothing",
+  ];
   if (found) words.push(`error ${scientific(step.error)}, ${found.words}`);
   const changes = Object.entries(step.figures?.op_changes ?? {}).filter(([, by]) => by !== 0);
   if (changes.length) words.push(`${changes.length} operator counts changed`);

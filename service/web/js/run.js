@@ -1,14 +1,20 @@
 // A Compilation while it runs: started, followed step by step, cancelled, ended.
 
 import { announce, button, fill, h } from "./dom.js";
-import { compilation, compile, follow, remove } from "./api.js";
+import { compilation, compile, remove } from "./api.js";
+import { follow } from "./events.js";
 import { milliseconds, stepName } from "./format.js";
 import { forget } from "./ir/listing.js";
 import { problemCard } from "./problem.js";
 import { request } from "./recipe.js";
 import { change, state } from "./state.js";
 
-const PHASES = [["import", "Import"], ["pass", "Passes"], ["build", "Build"], ["verify", "Verify"]];
+const PHASES = [
+  ["import", "Import"],
+  ["pass", "Passes"],
+  ["build", "Build"],
+  ["verify", "Verify"],
+];
 const ASK_EVERY_MS = 500;
 
 let stop = () => {};
@@ -31,13 +37,19 @@ export function watch(begun, onEnded = () => {}) {
   const stopEvents = follow(begun.id, {
     onStep: (step) => {
       if (!isShown() || state.a.steps.some(({ index }) => index === step.index)) return;
-      const panes = state.panes.some(({ follows }) => follows) ? state.panes.map((pane) => (pane.follows ? { ...pane, step: step.index } : pane)) : state.panes;
+      const panes = state.panes.some(({ follows }) => follows)
+        ? state.panes.map((pane) => (pane.follows ? { ...pane, step: step.index } : pane))
+        : state.panes;
       change({ a: { ...state.a, state: "running", steps: [...state.a.steps, step] }, panes });
     },
     onEnded: (ended) => {
       clearInterval(asking);
       if (isShown()) change({ a: ended });
-      announce(ended.state === "succeeded" ? `Compiled in ${milliseconds(total(ended))}.` : `The compilation ${ended.state === "failed" ? "failed" : "was cancelled"}.`);
+      announce(
+        ended.state === "succeeded"
+          ? `Compiled in ${milliseconds(total(ended))}.`
+          : `The compilation ${ended.state === "failed" ? "failed" : "was cancelled"}.`,
+      );
       onEnded(ended);
     },
     onLost: () => announce("The connection to the server is lost."),
@@ -46,8 +58,11 @@ export function watch(begun, onEnded = () => {}) {
   const asking = setInterval(async () => {
     try {
       const now = await compilation(begun.id);
-      if (isShown() && state.a.state !== "succeeded" && now.state === "running") change({ a: { ...now, steps: now.steps.length >= state.a.steps.length ? now.steps : state.a.steps } });
-    } catch { /* the events tell of it */ }
+      if (isShown() && state.a.state !== "succeeded" && now.state === "running")
+        change({ a: { ...now, steps: now.steps.length >= state.a.steps.length ? now.steps : state.a.steps } });
+    } catch {
+      /* the events tell of it */
+    }
   }, ASK_EVERY_MS);
   stop = () => {
     stopEvents();
@@ -70,11 +85,32 @@ export class Progress {
     const key = `${a.id}/${a.state}/${a.steps.length}/${a.results.length}/${a.timings.length}`;
     if (key === this.key) return;
     this.key = key;
-    fill(this.element, h("ol", { class: `phases ${a.state}`, "aria-label": "Phases" }, PHASES.map(([name, label]) => this.#phase(name, label))),
-      ended ? null : button("Cancel", () => remove(a.id).catch((error) => announce(error.message)), { class: "cancel" }),
+    fill(
+      this.element,
+      h(
+        "ol",
+        { class: `phases ${a.state}`, "aria-label": "Phases" },
+        PHASES.map(([name, label]) => this.#phase(name, label)),
+      ),
+      ended
+        ? null
+        : button("Cancel", () => remove(a.id).catch((error) => announce(error.message)), { class: "cancel" }),
       a.problem ? problemCard(a.problem, { id: a.id }) : null,
-      a.state === "cancelled" ? h("p", { class: "notice" }, "It was cancelled. What was done before can be read; compile again to run all of it.") : null,
-      a.state === "failed" && a.steps.length ? h("p", { class: "notice" }, `The last step that was kept: ${a.steps.at(-1).index} ${stepName(a.steps.at(-1))}.`) : null);
+      a.state === "cancelled"
+        ? h(
+            "p",
+            { class: "notice" },
+            "It was cancelled. What was done before can be read; compile again to run all of it.",
+          )
+        : null,
+      a.state === "failed" && a.steps.length
+        ? h(
+            "p",
+            { class: "notice" },
+            `The last step that was kept: ${a.steps.at(-1).index} ${stepName(a.steps.at(-1))}.`,
+          )
+        : null,
+    );
   }
 
   #phase(name, label) {
@@ -84,8 +120,15 @@ export class Progress {
     const passes = a.recipe.passes.length;
     const note = name === "pass" && passes ? `${Math.min(passes, Math.max(0, a.steps.length - 1))}/${passes}` : null;
     const signs = { done: "✓", running: "◔", waiting: "○", failed: "✕", skipped: "–" };
-    return h("li", { class: `phase ${status}` }, h("span", { "aria-hidden": "true" }, signs[status]), h("span", null, label), note ? h("span", { class: "muted" }, note) : null,
-      spent ? h("span", { class: "ms" }, milliseconds(spent)) : null, h("span", { class: "visually-hidden" }, `: ${status}`));
+    return h(
+      "li",
+      { class: `phase ${status}` },
+      h("span", { "aria-hidden": "true" }, signs[status]),
+      h("span", null, label),
+      note ? h("span", { class: "muted" }, note) : null,
+      spent ? h("span", { class: "ms" }, milliseconds(spent)) : null,
+      h("span", { class: "visually-hidden" }, `: ${status}`),
+    );
   }
 }
 

@@ -3,8 +3,19 @@
 const SHORT = 400;
 
 const TYPES = {
-  float32: "FP32", float64: "FP64", float16: "FP16", bfloat16: "BF16", bool: "BOOL",
-  int8: "INT8", int16: "INT16", int32: "INT32", int64: "INT64", uint8: "UINT8", uint16: "UINT16", uint32: "UINT32", uint64: "UINT64",
+  float32: "FP32",
+  float64: "FP64",
+  float16: "FP16",
+  bfloat16: "BF16",
+  bool: "BOOL",
+  int8: "INT8",
+  int16: "INT16",
+  int32: "INT32",
+  int64: "INT64",
+  uint8: "UINT8",
+  uint16: "UINT16",
+  uint32: "UINT32",
+  uint64: "UINT64",
 };
 
 /** Pairs of a language and its code; `protocol` says whether the server speaks the Open Inference Protocol at /v2. */
@@ -35,13 +46,23 @@ function python(origin, id, signature) {
 }
 
 function oipCurl(origin, id, signature, protocol) {
-  const inputs = signature.inputs.map((spec) => ({ name: spec.name, shape: sizes(spec), datatype: TYPES[spec.dtype], data: ["…"] }));
+  const inputs = signature.inputs.map((spec) => ({
+    name: spec.name,
+    shape: sizes(spec),
+    datatype: TYPES[spec.dtype],
+    data: ["…"],
+  }));
   return protocol
     ? `curl ${origin}/v2/models/${id}/infer -H 'Content-Type: application/json' \\\n     -d '${JSON.stringify({ inputs })}'`
     : `curl ${origin}/infer -H 'Content-Type: application/json' \\\n     -d '${JSON.stringify({ model: id, inputs })}'`;
 }
 
 function triton(origin, id, signature) {
-  const inputs = signature.inputs.map((spec, at) => `input_${at} = httpclient.InferInput("${spec.name}", [${sizes(spec).join(", ")}], "${TYPES[spec.dtype]}")\ninput_${at}.set_data_from_numpy(${array(spec)})`).join("\n");
+  const inputs = signature.inputs
+    .map(
+      (spec, at) =>
+        `input_${at} = httpclient.InferInput("${spec.name}", [${sizes(spec).join(", ")}], "${TYPES[spec.dtype]}")\ninput_${at}.set_data_from_numpy(${array(spec)})`,
+    )
+    .join("\n");
   return `import numpy as np\nimport tritonclient.http as httpclient\n\nclient = httpclient.InferenceServerClient("${origin.replace(/^https?:\/\//, "")}")\n${inputs}\nresult = client.infer("${id}", [${signature.inputs.map((_, at) => `input_${at}`).join(", ")}])\nprint(${signature.outputs.map((spec) => `result.as_numpy("${spec.name}").shape`).join(", ")})`;
 }

@@ -67,7 +67,9 @@ export function address() {
   if (state.line) parts.line = `${state.line.pane}:${state.line.line + 1}`;
   if (state.fn) parts.fn = state.fn;
   if (state.graph !== null) parts.graph = state.graph;
-  return `#${Object.entries(parts).map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":")}`).join("&")}`;
+  return `#${Object.entries(parts)
+    .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":")}`)
+    .join("&")}`;
 }
 
 let written = null;

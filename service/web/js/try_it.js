@@ -24,21 +24,64 @@ export class TryView {
     const { signature } = state.a;
     if (state.a.state !== "succeeded" || !signature || !state.a.artifact) {
       const waiting = ["running", "queued"].includes(state.a.state);
-      fill(this.body, h("p", { class: "empty" }, waiting ? "The library is not built yet." : "There is no library to run: compile to the end first."));
+      fill(
+        this.body,
+        h(
+          "p",
+          { class: "empty" },
+          waiting ? "The library is not built yet." : "There is no library to run: compile to the end first.",
+        ),
+      );
       return;
     }
-    this.answer = h("div", { class: "answer", "aria-live": "polite" }, h("p", { class: "empty" }, "The answer comes here."));
+    this.answer = h(
+      "div",
+      { class: "answer", "aria-live": "polite" },
+      h("p", { class: "empty" }, "The answer comes here."),
+    );
     this.code = h("div", { class: "snippets" });
     this.forms = null;
     const changed = () => this.forms && this.#showSnippets();
     this.forms = signature.inputs.map((spec) => new InputForm(spec, this.sizes, changed));
-    const symbols = Object.entries(signature.symbols ?? {}).map(([name, { min, max }]) => field(`size of ${name}`, h("input", { type: "number", min, max, value: this.sizes[name] ?? Math.max(1, min), onChange: (event) => this.#resize(name, event.target) }), `${min} to ${max ?? "any"}`));
+    const symbols = Object.entries(signature.symbols ?? {}).map(([name, { min, max }]) =>
+      field(
+        `size of ${name}`,
+        h("input", {
+          type: "number",
+          min,
+          max,
+          value: this.sizes[name] ?? Math.max(1, min),
+          onChange: (event) => this.#resize(name, event.target),
+        }),
+        `${min} to ${max ?? "any"}`,
+      ),
+    );
     this.go = button("Predict", () => this.#run(), { class: "primary large" });
-    fill(this.body, h("div", { class: "two" },
-      h("section", null, h("h3", null, "Inputs"), symbols, this.forms.map((form) => form.element), h("div", { class: "go" }, this.go)),
-      h("section", null, h("h3", null, "Answer"), this.answer)), h("section", null, h("h3", null, "The same from elsewhere"), this.code));
+    fill(
+      this.body,
+      h(
+        "div",
+        { class: "two" },
+        h(
+          "section",
+          null,
+          h("h3", null, "Inputs"),
+          symbols,
+          this.forms.map((form) => form.element),
+          h("div", { class: "go" }, this.go),
+        ),
+        h("section", null, h("h3", null, "Answer"), this.answer),
+      ),
+      h("section", null, h("h3", null, "The same from elsewhere"), this.code),
+    );
     this.#showSnippets();
-    getOnce("/openapi.json").then(({ paths }) => { this.protocol = Object.keys(paths).some((path) => path.startsWith("/v2/")); this.#showSnippets(); }, () => {});
+    getOnce("/openapi.json").then(
+      ({ paths }) => {
+        this.protocol = Object.keys(paths).some((path) => path.startsWith("/v2/"));
+        this.#showSnippets();
+      },
+      () => {},
+    );
   }
 
   #resize(name, input) {
@@ -73,21 +116,64 @@ export class TryView {
     const recorded = new Map((state.a.verification?.outputs ?? []).map((output) => [output.name, output]));
     const first = this.ran ? "" : ", the first of a session loads the library";
     this.ran = true;
-    fill(this.answer, h("p", null, h("strong", null, milliseconds(ms)), h("span", { class: "muted" }, ` from here to the server and back${first}`)),
+    fill(
+      this.answer,
+      h(
+        "p",
+        null,
+        h("strong", null, milliseconds(ms)),
+        h("span", { class: "muted" }, ` from here to the server and back${first}`),
+      ),
       Object.entries(outputs).map(([name, values]) => {
         const spec = state.a.signature.outputs.find((each) => each.name === name);
         const eager = recorded.get(name);
-        return h("div", { class: "output" }, h("h4", null, name, " ", h("code", { class: "muted" }, spec ? shapeText(spec) : "")), picture(values),
-          h("p", { class: "muted" }, eager ? `PyTorch eager, on the recorded inputs: at most ${scientific(eager.max_abs_error)} away (allowed: ${scientific(eager.atol)}).` : "No recorded answer of PyTorch to compare with."),
-          h("details", null, h("summary", null, "All values"), h("pre", null, clip(JSON.stringify(values))), button("Copy", () => copy(JSON.stringify(values), name))));
-      }));
+        return h(
+          "div",
+          { class: "output" },
+          h("h4", null, name, " ", h("code", { class: "muted" }, spec ? shapeText(spec) : "")),
+          picture(values),
+          h(
+            "p",
+            { class: "muted" },
+            eager
+              ? `PyTorch eager, on the recorded inputs: at most ${scientific(eager.max_abs_error)} away (allowed: ${scientific(eager.atol)}).`
+              : "No recorded answer of PyTorch to compare with.",
+          ),
+          h(
+            "details",
+            null,
+            h("summary", null, "All values"),
+            h("pre", null, clip(JSON.stringify(values))),
+            button("Copy", () => copy(JSON.stringify(values), name)),
+          ),
+        );
+      }),
+    );
   }
 
   #showSnippets() {
     const found = snippets(window.location.origin, state.a, this.#inputs(), this.protocol);
     this.chosen = found.some(([name]) => name === this.chosen) ? this.chosen : found[0][0];
     const [, code] = found.find(([name]) => name === this.chosen);
-    fill(this.code, h("div", { class: "snippet-tabs", role: "group", "aria-label": "Language" }, found.map(([name]) => button(name, () => { this.chosen = name; this.#showSnippets(); }, { "aria-pressed": String(name === this.chosen) })), button("Copy", () => copy(code, "the code"))), h("pre", { tabindex: 0, "aria-label": `Code for ${this.chosen}` }, code));
+    fill(
+      this.code,
+      h(
+        "div",
+        { class: "snippet-tabs", role: "group", "aria-label": "Language" },
+        found.map(([name]) =>
+          button(
+            name,
+            () => {
+              this.chosen = name;
+              this.#showSnippets();
+            },
+            { "aria-pressed": String(name === this.chosen) },
+          ),
+        ),
+        button("Copy", () => copy(code, "the code")),
+      ),
+      h("pre", { tabindex: 0, "aria-label": `Code for ${this.chosen}` }, code),
+    );
   }
 }
 
@@ -105,10 +191,25 @@ function picture(values) {
   const [least, most] = [Math.min(0, ...row), Math.max(0, ...row)];
   const best = row.indexOf(Math.max(...row));
   const place = (value) => ((value - least) / (most - least || 1)) * 100;
-  return h("div", null, rows > 1 ? h("p", { class: "muted" }, `the first of ${rows} rows`) : null, h("ol", { class: "logits" }, row.map((value, at) => {
-    const bar = h("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.left = `${Math.min(place(0), place(value))}%`;
-    bar.style.width = `${Math.abs(place(value) - place(0))}%`;
-    return h("li", { class: at === best ? "best" : "" }, h("span", { class: "index" }, at), h("span", { class: "track" }, bar), h("span", { class: "num" }, Number(value.toPrecision(5)), at === best ? h("span", null, " ← largest") : null));
-  })));
+  return h(
+    "div",
+    null,
+    rows > 1 ? h("p", { class: "muted" }, `the first of ${rows} rows`) : null,
+    h(
+      "ol",
+      { class: "logits" },
+      row.map((value, at) => {
+        const bar = h("span", { class: "bar", "aria-hidden": "true" });
+        bar.style.left = `${Math.min(place(0), place(value))}%`;
+        bar.style.width = `${Math.abs(place(value) - place(0))}%`;
+        return h(
+          "li",
+          { class: at === best ? "best" : "" },
+          h("span", { class: "index" }, at),
+          h("span", { class: "track" }, bar),
+          h("span", { class: "num" }, Number(value.toPrecision(5)), at === best ? h("span", null, " ← largest") : null),
+        );
+      }),
+    ),
+  );
 }

@@ -2,7 +2,7 @@
 
 import { everyFrame, h, uniqueId } from "./dom.js";
 
-const HEIGHT = 20; // as --row in panes.css
+const HEIGHT = 20; // as --row in code.css
 const AHEAD = 10;
 
 export class VirtualRows {
@@ -67,15 +67,25 @@ export class VirtualRows {
   #row(at) {
     const row = this.rows[at];
     const classes = ["row", `row-${row.kind ?? "plain"}`, this.isLit?.(row) && "lit", at === this.present && "present"];
-    const props = { class: classes.filter(Boolean).join(" "), role: "option", id: `${this.id}-${at}`, dataset: { row: at } };
-    const position = { "aria-selected": String(at === this.present), "aria-posinset": at + 1, "aria-setsize": this.rows.length };
+    const props = {
+      class: classes.filter(Boolean).join(" "),
+      role: "option",
+      id: `${this.id}-${at}`,
+      dataset: { row: at },
+    };
+    const position = {
+      "aria-selected": String(at === this.present),
+      "aria-posinset": at + 1,
+      "aria-setsize": this.rows.length,
+    };
     return h("div", { ...props, ...position }, this.render(row, at));
   }
 
   #reveal(at) {
     const top = at * HEIGHT;
     const { scrollTop, clientHeight } = this.element;
-    if (top < scrollTop || top > scrollTop + clientHeight - 2 * HEIGHT) this.element.scrollTop = Math.max(0, top - clientHeight / 3);
+    if (top < scrollTop || top > scrollTop + clientHeight - 2 * HEIGHT)
+      this.element.scrollTop = Math.max(0, top - clientHeight / 3);
   }
 
   #pick(at, target) {

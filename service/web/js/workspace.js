@@ -11,7 +11,13 @@ import { adopt } from "./recipe.js";
 import { Progress, start, watch } from "./run.js";
 import { change, state } from "./state.js";
 
-const TABS = [["ir", "IR"], ["graph", "Graph"], ["profile", "Profile"], ["accuracy", "Accuracy"], ["try", "Try it"]];
+const TABS = [
+  ["ir", "IR"],
+  ["graph", "Graph"],
+  ["profile", "Profile"],
+  ["accuracy", "Accuracy"],
+  ["try", "Try it"],
+];
 
 // What is behind a tab is read when it is first opened.
 const VIEWS = {
@@ -28,17 +34,66 @@ export class Workspace {
     this.progress = new Progress();
     this.panes = new Panes();
     this.views = new Map([["ir", this.panes]]);
-    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, TABS.map(([name, label]) =>
-      h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onClick: () => change({ tab: name }, { history: "push" }) }, label)));
+    this.tabs = h(
+      "div",
+      { class: "tabs", role: "tablist", "aria-label": "Views" },
+      TABS.map(([name, label]) =>
+        h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            id: `tab-${name}`,
+            "aria-controls": "view",
+            onClick: () => change({ tab: name }, { history: "push" }),
+          },
+          label,
+        ),
+      ),
+    );
     this.tabs.addEventListener("keydown", (event) => this.#tabKey(event));
-    this.compare = h("select", { "aria-label": "Compare with another compilation of this model", class: "compare", onChange: () => this.#compareWith(this.compare.value), onFocus: () => this.#fillCompare() });
+    this.compare = h("select", {
+      "aria-label": "Compare with another compilation of this model",
+      class: "compare",
+      onChange: () => this.#compareWith(this.compare.value),
+      onFocus: () => this.#fillCompare(),
+    });
     this.view = h("div", { class: "view", id: "view", role: "tabpanel" });
     this.error = h("div");
-    this.recipe = h("details", { class: "side-recipe" }, h("summary", null, "Recipe"), this.slot = h("div"),
-      h("div", { class: "go" }, button("Compile again", () => this.compile(), { class: "primary" }), h("kbd", null, "Ctrl Enter")), this.error);
-    this.recipe.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.compile(); });
-    this.aside = h("aside", { class: "side", "aria-label": "Steps and recipe" }, this.progress.element, this.recipe, this.rail.element);
-    this.element = h("main", { class: "workspace" }, this.aside, h("div", { class: "center" }, h("div", { class: "tab-row" }, this.tabs, this.panes.tabs, this.compare), this.view));
+    this.recipe = h(
+      "details",
+      { class: "side-recipe" },
+      h("summary", null, "Recipe"),
+      (this.slot = h("div")),
+      h(
+        "div",
+        { class: "go" },
+        button("Compile again", () => this.compile(), { class: "primary" }),
+        h("kbd", null, "Ctrl Enter"),
+      ),
+      this.error,
+    );
+    this.recipe.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.compile();
+    });
+    this.aside = h(
+      "aside",
+      { class: "side", "aria-label": "Steps and recipe" },
+      this.progress.element,
+      this.recipe,
+      this.rail.element,
+    );
+    this.element = h(
+      "main",
+      { class: "workspace" },
+      this.aside,
+      h(
+        "div",
+        { class: "center" },
+        h("div", { class: "tab-row" }, this.tabs, this.panes.tabs, this.compare),
+        this.view,
+      ),
+    );
   }
 
   /** Takes the recipe editor, for a Compilation that has been opened. */
@@ -111,7 +166,17 @@ export class Workspace {
         return;
       }
       const kept = state.panes.filter((pane) => pane.kind === "model" || (pane.kind === "ir" && pane.side === "a"));
-      change({ a: begun, b: before.state === "succeeded" || before.steps.length ? before : null, panes: kept, active: Math.min(state.active, kept.length - 1), line: null, graph: null }, { history: "push" });
+      change(
+        {
+          a: begun,
+          b: before.state === "succeeded" || before.steps.length ? before : null,
+          panes: kept,
+          active: Math.min(state.active, kept.length - 1),
+          line: null,
+          graph: null,
+        },
+        { history: "push" },
+      );
       links.pin(null, null);
       watch(begun);
     } catch (error) {
@@ -122,16 +187,25 @@ export class Workspace {
   async #fillCompare() {
     try {
       const { compilations } = await getJson("/compile?limit=50");
-      this.others = compilations.filter((each) => each.model.sha256 === state.a?.model.sha256 && each.id !== state.a.id && each.steps.length);
+      this.others = compilations.filter(
+        (each) => each.model.sha256 === state.a?.model.sha256 && each.id !== state.a.id && each.steps.length,
+      );
       this.#showCompare();
-    } catch { /* the select stays as it is */ }
+    } catch {
+      /* the select stays as it is */
+    }
   }
 
   #showCompare() {
     const others = [...(this.others ?? [])].filter(({ id }) => id !== state.a?.id);
     if (state.b && !others.some(({ id }) => id === state.b.id)) others.unshift(state.b);
-    const name = (each) => `B: ${each.recipe.name ?? `${each.recipe.passes.length} passes`} ${each.state === "succeeded" ? "" : `(${each.state}) `}${shortId(each.id)}`;
-    fill(this.compare, h("option", { value: "" }, others.length ? "compare with …" : "nothing to compare with yet"), others.map((each) => h("option", { value: each.id, selected: each.id === state.b?.id }, name(each))));
+    const name = (each) =>
+      `B: ${each.recipe.name ?? `${each.recipe.passes.length} passes`} ${each.state === "succeeded" ? "" : `(${each.state}) `}${shortId(each.id)}`;
+    fill(
+      this.compare,
+      h("option", { value: "" }, others.length ? "compare with …" : "nothing to compare with yet"),
+      others.map((each) => h("option", { value: each.id, selected: each.id === state.b?.id }, name(each))),
+    );
     this.compare.value = state.b?.id ?? "";
   }
 
@@ -142,8 +216,19 @@ export class Workspace {
       return;
     }
     const b = this.others.find((each) => each.id === id) ?? state.b;
-    const last = { left: { side: "b", step: b.steps.at(-1).index }, right: { side: "a", step: state.a.steps.at(-1)?.index ?? 0 } };
-    change({ b, panes: state.tab === "ir" ? [...panes.filter(({ kind }) => kind === "model"), { kind: "diff", ...last }] : panes, active: 1 }, { history: "push" });
+    const last = {
+      left: { side: "b", step: b.steps.at(-1).index },
+      right: { side: "a", step: state.a.steps.at(-1)?.index ?? 0 },
+    };
+    change(
+      {
+        b,
+        panes:
+          state.tab === "ir" ? [...panes.filter(({ kind }) => kind === "model"), { kind: "diff", ...last }] : panes,
+        active: 1,
+      },
+      { history: "push" },
+    );
     announce("Shown beside each other: B, the other compilation, and A.");
   }
 }

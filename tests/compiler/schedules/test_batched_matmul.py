@@ -46,6 +46,19 @@ def test_a_symbolic_number_of_rows_keeps_the_kernel():
         close(run(kernel, [x, y], (2, m, 19)), x @ y * np.float32(0.5))
 
 
+@pytest.mark.parametrize("unit", sorted(UNITS))
+def test_heads_are_read_where_they_lie_and_the_scale_of_the_left_operand_goes_to_the_packed_one(unit):
+    b, m, n, k = 2, 9, 33, 7
+    x, y = te.placeholder((m, b * k), name="x"), te.placeholder((n, b * k), name="y")
+    axis = te.reduce_axis((0, k), name="k")
+    half = tirx.const(0.5, "float32")
+    z = te.compute((b, m, n), lambda h, i, j: te.sum(x[i, h * k + axis] * half * y[j, h * k + axis], axis=axis))
+    left, right = numbers(m, b * k), numbers(n, b * k, seed=1)
+    kernel = scheduled(batched_matmul.schedule, [x, y, z], None, unit)
+    heads, others = left.reshape(m, b, k).transpose(1, 0, 2), right.reshape(n, b, k).transpose(1, 2, 0)
+    close(run(kernel, [left, right], (b, m, n)), heads @ others * np.float32(0.5))
+
+
 def test_few_rows_are_left_to_other_kernels():
     with pytest.raises(Unsupported, match="few rows"):
         scheduled(batched_matmul.schedule, product(2, 2, 19, 7, False))

@@ -62,13 +62,11 @@ def compile_model(
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
     that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
-    if source is None and base is None:
-        raise ValueError("give a model, or with base=(id, step) the step of an earlier Compilation to go on from")
+    _check_start(source, base)
     document = request_document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
     document["verify"] = verify
-    if base is not None:
-        document["from"] = {"id": base[0], "step": base[1]}
-    options = {"special_values": special_values, "until": until, "keep": keep or None}
+    start = None if base is None else {"id": base[0], "step": base[1]}
+    options = {"special_values": special_values, "until": until, "from": start, "keep": keep or None}
     document |= {name: value for name, value in options.items() if value is not None}
     examples = None if example_inputs is None else encode_examples(example_inputs)
     deadline = time.monotonic() + wait_s
@@ -102,6 +100,11 @@ def compile_model(
         if not record.ended:
             yield Pause(max(0.0, SHORTEST_POLL_S - (time.monotonic() - asked_at)))
     return _succeeded(record)
+
+
+def _check_start(source: ModelSource | None, base: tuple[str, int] | None) -> None:
+    if source is None and base is None:
+        raise ValueError("give a model, or with base=(id, step) the step of an earlier Compilation to go on from")
 
 
 def request_document(passes: Passes | None, inputs: InputSpecs | None, **parts: Mapping[str, Any] | None) -> JsonObject:

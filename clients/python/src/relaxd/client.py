@@ -154,7 +154,7 @@ class Client:
         return self._run(surveys.operators())
 
     def profile(self, compilation: str, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
-        """Where the time goes, kernel by kernel, over `runs` runs on drawn inputs; `sizes` gives symbols their sizes."""
+        """Where the time goes, by kernel, over `runs` runs on drawn inputs; `sizes` gives symbols their sizes."""
         return self._run(surveys.profile(compilation, runs, sizes))
 
     def provenance(
@@ -171,8 +171,11 @@ class Client:
         offset: int | None = None,
         limit: int | None = None,
     ) -> Provenance:
-        """What comes from where. Start at the model (`node`, `module`, or `source` as ``net.py:12``) or at a place in the
-        IR (`stage` and `function`, perhaps `binding` and `step`); without either, all of it. Places come in pages."""
+        """What comes from where, in pages of `limit` places.
+
+        Start at the model (`node`, `module`, or `source` as ``net.py:12``) or at a place in the IR (`stage` and
+        `function`, perhaps `binding` and `step`); without either, all of it.
+        """
         flow = surveys.provenance(
             compilation,
             node=node,
@@ -192,7 +195,7 @@ class Client:
         return self._run(publishing.models())
 
     def publish(self, name: str, compilation: str | int) -> PublishedModel:
-        """Makes a Compilation (its id) the next version of a model, or lets an earlier version (its number) answer again."""
+        """Makes a Compilation (an id) the next version of a model, or lets an earlier one (a number) answer again."""
         return self._run(publishing.publish(name, compilation))
 
     def withdraw(self, name: str) -> None:

@@ -19,7 +19,7 @@ from relaxd.tensors import Array
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file to upload, and what the request must say beside it: declared and example inputs, None where the file does."""
+    """A file to upload, and what the request must say beside it; None where the file says it itself."""
 
     path: Path
     inputs: tuple[TensorSpec, ...] | None = None
@@ -63,8 +63,9 @@ def _write(torch: Any, model: Any, folder: Path, example_inputs: Any, dynamic_sh
         names = [node.target for node in model.graph.nodes if node.op == "placeholder"]
         return _declared(path, names, example_inputs, dynamic_shapes)
     path = folder / f"{name}.pt2"
-    torch.export.save(_export(torch, model, example_inputs, dynamic_shapes), path)
-    return ModelFile(path)
+    program = _export(torch, model, example_inputs, dynamic_shapes)
+    torch.export.save(program, path)
+    return ModelFile(path, _with_dim_names(program, dynamic_shapes))
 
 
 def _export(torch: Any, module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
@@ -95,6 +96,34 @@ def _dims(torch: Any, shapes: Any) -> Any:
     return shapes
 
 
+def _with_dim_names(program: Any, dynamic_shapes: Any) -> tuple[TensorSpec, ...] | None:
+    """The inputs with the names of `dynamic_shapes`, which an ExportedProgram forgets; None where that is not plain."""
+    names = list(program.graph_signature.user_inputs)
+    by_input = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else _by_position(names, dynamic_shapes)
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    if not by_input or not set(by_input) <= set(names) or not all(is_tensor(values.get(name)) for name in names):
+        return None
+    called = {}
+    for name, dims in by_input.items():
+        for axis, dim in _axes(dims):
+            label = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            if label is not None:
+                called[str(values[name].shape[axis])] = label
+    specs = []
+    for name in names:
+        shape = [size if isinstance(size, int) else called.get(str(size), str(size)) for size in values[name].shape]
+        specs.append(TensorSpec(name, tuple(shape), str(values[name].dtype).removeprefix("torch.")))
+    plain = all(isinstance(size, int) or size.isidentifier() for spec in specs for size in spec.shape)
+    return tuple(specs) if plain else None
+
+
+def _axes(dims: Any) -> list[tuple[int, Any]]:
+    """The entry of one input in `dynamic_shapes` as pairs of axis and Dim."""
+    if isinstance(dims, Mapping):
+        return list(dims.items())
+    return list(enumerate(dims)) if isinstance(dims, (list, tuple)) else []
+
+
 def _script_inputs(module: Any) -> list[str]:
     return [argument.name for argument in module.forward.schema.arguments[1:]]
 
@@ -106,19 +135,23 @@ def _declared(path: Path, names: list[str], example_inputs: Any, dynamic_shapes:
     if isinstance(example_inputs, Mapping):
         examples = dict(example_inputs)
     else:
-        examples = dict(zip(names, _positional(example_inputs), strict=False))
+        examples = _by_position(names, _positional(example_inputs))
     arrays = {name: _array(value, name) for name, value in examples.items()}
     if dynamic_shapes is not None and not isinstance(dynamic_shapes, Mapping):
-        dynamic_shapes = dict(zip(names, dynamic_shapes, strict=False))
+        dynamic_shapes = _by_position(names, dynamic_shapes)
     specs = []
     for name, array in arrays.items():
         shape: list[int | str] = list(array.shape)
-        dims = (dynamic_shapes or {}).get(name) or {}
-        for axis, dim in dims.items() if isinstance(dims, Mapping) else enumerate(dims):
+        for axis, dim in _axes((dynamic_shapes or {}).get(name)):
             if dim is not None:
                 shape[axis] = dim if isinstance(dim, (int, str)) else dim.__name__
         specs.append(TensorSpec(name, tuple(shape), array.dtype.name))
     return ModelFile(path, tuple(specs), arrays)
+
+
+def _by_position(names: list[str], values: Sequence[Any] | None) -> dict[str, Any]:
+    """The values by name; there may be fewer of them than names."""
+    return dict(zip(names, values or (), strict=False))
 
 
 def _positional(example_inputs: Any) -> Sequence[Any]:

@@ -61,7 +61,7 @@ def models() -> Flow[list[PublishedModel]]:
 
 
 def publish(name: str, compilation: str | int) -> Flow[PublishedModel]:
-    """The model, after a Compilation (an id) became its next version, or an earlier version (a number) answers again."""
+    """The model, after a Compilation (an id) became its next version, or an earlier one (a number) answers again."""
     asked = {"version": compilation} if isinstance(compilation, int) else {"compilation": compilation}
     headers = {"Content-Type": "application/json"}
     answer = yield from send(Request("POST", _path("models", name), headers=headers, body=json.dumps(asked).encode()))
@@ -80,7 +80,7 @@ def artifact(model: str) -> Flow[Artifact]:
 
 
 def download(model: str, path: str | os.PathLike[str]) -> Flow[Path]:
-    """Where the archive was written: `path`, or a file in it when it is a folder. Nothing is left of half an archive."""
+    """Where the archive was written: `path`, or a file in it when it is a folder. No half archive is left."""
     answer = yield from send(Request("GET", _path("artifacts", model) + "/archive"))
     target = Path(path)
     if target.is_dir():

@@ -35,7 +35,10 @@ export class GraphCanvas {
   fit() {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!width || !this.graph.width) return;
-    const scale = Math.min(1, Math.max(READABLE + 0.2, Math.min(width / (this.graph.width + 40), height / (this.graph.height + 40))));
+    const scale = Math.min(
+      1,
+      Math.max(READABLE + 0.2, Math.min(width / (this.graph.width + 40), height / (this.graph.height + 40))),
+    );
     this.view = { scale, x: (width - this.graph.width * scale) / 2, y: 16 };
     this.fitted = true;
     this.draw();
@@ -64,11 +67,16 @@ export class GraphCanvas {
 
   #listen() {
     const { element } = this;
-    element.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      if (event.ctrlKey || event.metaKey || Math.abs(event.deltaY) > 40) this.zoom(Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY);
-      else this.#pan(-event.deltaX, -event.deltaY);
-    }, { passive: false });
+    element.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        if (event.ctrlKey || event.metaKey || Math.abs(event.deltaY) > 40)
+          this.zoom(Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY);
+        else this.#pan(-event.deltaX, -event.deltaY);
+      },
+      { passive: false },
+    );
     let last = null;
     let moved = 0;
     element.addEventListener("pointerdown", (event) => {
@@ -115,7 +123,8 @@ export class GraphCanvas {
   #boxAt(event) {
     const { x, y, scale } = this.view;
     const [px, py] = [(event.offsetX - x) / scale, (event.offsetY - y) / scale];
-    const inside = (box) => px >= box.x && px <= box.x + box.width && py >= box.y && py <= box.y + (box.isOpen ? 20 : box.height);
+    const inside = (box) =>
+      px >= box.x && px <= box.x + box.width && py >= box.y && py <= box.y + (box.isOpen ? 20 : box.height);
     return this.graph.boxes.findLast((box) => box.key !== "" && inside(box)) ?? null;
   }
 
@@ -124,14 +133,21 @@ export class GraphCanvas {
     const dots = window.devicePixelRatio || 1;
     const [width, height] = [element.clientWidth, element.clientHeight];
     if (!width || !height) return;
-    if (element.width !== width * dots || element.height !== height * dots) Object.assign(element, { width: width * dots, height: height * dots });
+    if (element.width !== width * dots || element.height !== height * dots)
+      Object.assign(element, { width: width * dots, height: height * dots });
     const pen = element.getContext("2d");
     pen.setTransform(dots, 0, 0, dots, 0, 0);
     pen.clearRect(0, 0, width, height);
     pen.translate(view.x, view.y);
     pen.scale(view.scale, view.scale);
-    const sight = { left: -view.x / view.scale, top: -view.y / view.scale, right: (width - view.x) / view.scale, bottom: (height - view.y) / view.scale };
-    const inSight = (box) => box.x < sight.right && box.x + box.width > sight.left && box.y < sight.bottom && box.y + box.height > sight.top;
+    const sight = {
+      left: -view.x / view.scale,
+      top: -view.y / view.scale,
+      right: (width - view.x) / view.scale,
+      bottom: (height - view.y) / view.scale,
+    };
+    const inSight = (box) =>
+      box.x < sight.right && box.x + box.width > sight.left && box.y < sight.bottom && box.y + box.height > sight.top;
     const seen = this.graph.boxes.filter((box) => box.key !== "" && inSight(box));
     for (const box of seen) if (box.isOpen) this.#group(pen, box);
     this.#edges(pen, sight);
@@ -159,7 +175,13 @@ export class GraphCanvas {
       for (const { from, to } of this.graph.edges) {
         if ((this.lit(from) && this.lit(to)) !== strong) continue;
         const [x1, y1, x2, y2] = [from.x + from.width / 2, from.y + from.height, to.x + to.width / 2, to.y];
-        if (Math.max(y1, y2) < sight.top || Math.min(y1, y2) > sight.bottom || Math.max(x1, x2) < sight.left || Math.min(x1, x2) > sight.right) continue;
+        if (
+          Math.max(y1, y2) < sight.top ||
+          Math.min(y1, y2) > sight.bottom ||
+          Math.max(x1, x2) < sight.left ||
+          Math.min(x1, x2) > sight.right
+        )
+          continue;
         const bend = Math.min(60, Math.abs(y2 - y1) / 2 + 6);
         pen.moveTo(x1, y1);
         pen.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2);
@@ -189,13 +211,18 @@ export class GraphCanvas {
     pen.fillText(clipped(title, box.width - (sign ? 24 : 12)), box.x + 7, box.y + 14);
     pen.font = "10px ui-monospace, monospace";
     pen.globalAlpha = 0.85;
-    pen.fillText(clipped(note ?? (box.children ? `${box.count} nodes` : box.subtitle), box.width - 12), box.x + 7, box.y + 27);
+    pen.fillText(
+      clipped(note ?? (box.children ? `${box.count} nodes` : box.subtitle), box.width - 12),
+      box.x + 7,
+      box.y + 27,
+    );
     pen.globalAlpha = 1;
     if (sign) pen.fillText(sign, box.x + box.width - 14, box.y + 14);
   }
 }
 
-const clipped = (text, width) => (text.length * 6.7 > width ? `${text.slice(0, Math.max(1, Math.floor(width / 6.7) - 1))}…` : text);
+const clipped = (text, width) =>
+  text.length * 6.7 > width ? `${text.slice(0, Math.max(1, Math.floor(width / 6.7) - 1))}…` : text;
 
 function outline(pen, box, radius) {
   pen.beginPath();

@@ -28,7 +28,15 @@ export function tree(nodes) {
   };
   nodes.forEach((node, order) => {
     const parent = group(node.path);
-    parent.children.push({ key: `node:${node.id}`, label: node.name, node, children: null, count: 1, order, depth: node.path.length + 1 });
+    parent.children.push({
+      key: `node:${node.id}`,
+      label: node.name,
+      node,
+      children: null,
+      count: 1,
+      order,
+      depth: node.path.length + 1,
+    });
     for (let length = 0; length <= node.path.length; length += 1) {
       const above = groups.get(node.path.slice(0, length).join("."));
       above.count += 1;
@@ -127,7 +135,8 @@ function layers(box, edges) {
   for (const item of items) rank.set(item, Math.max(-1, ...before.get(item).map((other) => rank.get(other))) + 1);
   // What nothing feeds, such as a constant of one use, goes right above its first reader.
   for (const item of items) {
-    if (before.get(item).length === 0 && after.get(item).length > 0) rank.set(item, Math.min(...after.get(item).map((other) => rank.get(other))) - 1);
+    if (before.get(item).length === 0 && after.get(item).length > 0)
+      rank.set(item, Math.min(...after.get(item).map((other) => rank.get(other))) - 1);
   }
   const lowest = Math.min(0, ...rank.values());
   const rows = [];
@@ -141,7 +150,8 @@ function order(rows, before, after) {
   const at = new Map();
   const number = (row) => row.forEach((item, index) => at.set(item, index - row.length / 2));
   rows.forEach(number);
-  const mean = (others, own) => (others.length ? others.reduce((sum, other) => sum + at.get(other), 0) / others.length : own);
+  const mean = (others, own) =>
+    others.length ? others.reduce((sum, other) => sum + at.get(other), 0) / others.length : own;
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const down = sweep % 2 === 0;
     for (const row of down ? rows : [...rows].reverse()) {

@@ -13,17 +13,38 @@ import { GraphCanvas } from "./canvas.js";
 import { layout, tree } from "./layout.js";
 
 const SMALL = 60; // a graph of so many nodes is shown with all modules open
-const COLOURINGS = [["source", "by source line"], ["change", "by change"], ["time", "by time"], ["error", "by error"]];
+const COLOURINGS = [
+  ["source", "by source line"],
+  ["change", "by change"],
+  ["time", "by time"],
+  ["error", "by error"],
+];
 
 export class GraphView {
   constructor() {
     this.colouring = "source";
     this.open = new Set();
-    this.canvas = new GraphCanvas({ label: "Graph", fillOf: (box) => this.#fillOf(box), onPick: (box) => this.#pick(box), onToggle: (box) => this.#toggle(box) });
-    this.list = new VirtualRows({ label: "Nodes of the graph", render: (row) => this.#row(row), onPick: (row, target) => this.#pickRow(row, target), onHover: (row) => links.hover(row?.box.node ? segment(row.box.node) : null, this), onKey: (event, row) => this.#key(event, row) });
+    this.canvas = new GraphCanvas({
+      label: "Graph",
+      fillOf: (box) => this.#fillOf(box),
+      onPick: (box) => this.#pick(box),
+      onToggle: (box) => this.#toggle(box),
+    });
+    this.list = new VirtualRows({
+      label: "Nodes of the graph",
+      render: (row) => this.#row(row),
+      onPick: (row, target) => this.#pickRow(row, target),
+      onHover: (row) => links.hover(row?.box.node ? segment(row.box.node) : null, this),
+      onKey: (event, row) => this.#key(event, row),
+    });
     this.head = h("div", { class: "view-head" });
     this.about = h("div", { class: "graph-about", "aria-live": "polite" });
-    this.body = h("div", { class: "graph-body" }, this.canvas.element, h("div", { class: "graph-side" }, this.list.element, this.about));
+    this.body = h(
+      "div",
+      { class: "graph-body" },
+      this.canvas.element,
+      h("div", { class: "graph-side" }, this.list.element, this.about),
+    );
     this.error = h("div");
     this.element = h("div", { class: "graph-view" }, this.head, this.error, this.body);
     links.join(this);
@@ -58,7 +79,11 @@ export class GraphView {
     const entry = relax.find(({ name }) => name === this.fn) ?? relax.find(({ name }) => name === "main") ?? relax[0];
     this.#head(step, relax, entry);
     const moduleOf = (node) => this.model.origins[node.origins?.[0]]?.module ?? null;
-    const nodes = (entry?.bindings ?? []).map((node) => ({ ...node, id: node.name, path: moduleOf(node)?.split(".") ?? [] }));
+    const nodes = (entry?.bindings ?? []).map((node) => ({
+      ...node,
+      id: node.name,
+      path: moduleOf(node)?.split(".") ?? [],
+    }));
     const known = `${state.a.id}/${entry?.name}`;
     this.tree = tree(nodes);
     if (this.known !== known) {
@@ -68,28 +93,69 @@ export class GraphView {
       this.open.delete("");
     }
     this.byId = new Map(nodes.map((node) => [node.id, node]));
-    this.canvas.element.setAttribute("aria-label", `Graph of ${entry?.name ?? "nothing"} after ${stepName(step)}: ${nodes.length} nodes. The list beside it has the same.`);
+    this.canvas.element.setAttribute(
+      "aria-label",
+      `Graph of ${entry?.name ?? "nothing"} after ${stepName(step)}: ${nodes.length} nodes. The list beside it has the same.`,
+    );
     this.#arrange();
   }
 
   #head(step, relax, entry) {
     const choose = (event) => change({ graph: Number(event.target.value) }, { history: "push" });
-    const colour = (event) => { this.colouring = event.target.value; this.show(); };
-    const pick = (event) => { this.fn = event.target.value; this.show(); };
-    const all = (open) => { this.open = new Set(open ? this.tree.groups.keys() : []); this.canvas.fitted = false; this.#arrange(); };
-    fill(this.head,
-      h("select", { "aria-label": "Step of the graph", onChange: choose }, state.a.steps.map((each) => h("option", { value: each.index, selected: each === step }, `${each.index}  ${stepName(each)}`))),
-      relax.length > 1 ? h("select", { "aria-label": "Function", onChange: pick }, relax.map(({ name }) => h("option", { selected: name === entry?.name }, name))) : null,
-      h("select", { "aria-label": "Colour of the nodes", onChange: colour }, COLOURINGS.map(([value, label]) => h("option", { value, selected: value === this.colouring }, label))),
-      button("Open all", () => all(true)), button("Close all", () => all(false)),
-      h("span", { class: "pane-tools" }, button(icon("minus"), () => this.canvas.zoom(0.8), { name: "Smaller" }), button(icon("plus"), () => this.canvas.zoom(1.25), { name: "Larger" }), button(icon("fit"), () => this.canvas.whole(), { name: "The whole graph" })),
-      h("span", { class: "legend muted" }, this.#legend()));
+    const colour = (event) => {
+      this.colouring = event.target.value;
+      this.show();
+    };
+    const pick = (event) => {
+      this.fn = event.target.value;
+      this.show();
+    };
+    const all = (open) => {
+      this.open = new Set(open ? this.tree.groups.keys() : []);
+      this.canvas.fitted = false;
+      this.#arrange();
+    };
+    fill(
+      this.head,
+      h(
+        "select",
+        { "aria-label": "Step of the graph", onChange: choose },
+        state.a.steps.map((each) =>
+          h("option", { value: each.index, selected: each === step }, `${each.index}  ${stepName(each)}`),
+        ),
+      ),
+      relax.length > 1
+        ? h(
+            "select",
+            { "aria-label": "Function", onChange: pick },
+            relax.map(({ name }) => h("option", { selected: name === entry?.name }, name)),
+          )
+        : null,
+      h(
+        "select",
+        { "aria-label": "Colour of the nodes", onChange: colour },
+        COLOURINGS.map(([value, label]) => h("option", { value, selected: value === this.colouring }, label)),
+      ),
+      button("Open all", () => all(true)),
+      button("Close all", () => all(false)),
+      h(
+        "span",
+        { class: "pane-tools" },
+        button(icon("minus"), () => this.canvas.zoom(0.8), { name: "Smaller" }),
+        button(icon("plus"), () => this.canvas.zoom(1.25), { name: "Larger" }),
+        button(icon("fit"), () => this.canvas.whole(), { name: "The whole graph" }),
+      ),
+      h("span", { class: "legend muted" }, this.#legend()),
+    );
   }
 
   #legend() {
-    if (this.colouring === "time") return this.profile ? `of ${microseconds(this.profile.total.median_us)} a run` : (this.note ?? "");
-    if (this.colouring === "change") return this.before ? "+ new or changed since the step before" : "this is the first step";
-    if (this.colouring === "error") return `✕ first binding that is wrong · largest error of the step ${scientific(this.step.error)}`;
+    if (this.colouring === "time")
+      return this.profile ? `of ${microseconds(this.profile.total.median_us)} a run` : (this.note ?? "");
+    if (this.colouring === "change")
+      return this.before ? "+ new or changed since the step before" : "this is the first step";
+    if (this.colouring === "error")
+      return `✕ first binding that is wrong · largest error of the step ${scientific(this.step.error)}`;
     return "colours as of the lines in the panes";
   }
 
@@ -106,14 +172,18 @@ export class GraphView {
       }
     }
     const earlier = this.colouring === "change" ? state.a.steps.findLast(({ index }) => index < step.index) : null;
-    this.before = earlier ? new Set((await snapshot(state.a.id, earlier)).functions.flatMap((entry) => entry.bindings.map(likeness))) : null;
+    this.before = earlier
+      ? new Set((await snapshot(state.a.id, earlier)).functions.flatMap((entry) => entry.bindings.map(likeness)))
+      : null;
     const numbers = step.details?.numbers ?? {};
     this.wrong = numbers.first_binding?.binding ?? numbers.first_binding?.name ?? numbers.first_binding ?? null;
   }
 
   #arrange() {
     const graph = layout(this.tree, this.open, widthOf);
-    for (const box of graph.boxes) if (box.node) Object.assign(box, { title: title(box.node), subtitle: `${box.node.name}  ${short(box.node.type)}` });
+    for (const box of graph.boxes)
+      if (box.node)
+        Object.assign(box, { title: title(box.node), subtitle: `${box.node.name}  ${short(box.node.type)}` });
     this.canvas.show(graph);
     const rows = [];
     const walk = (box, depth) => {
@@ -145,12 +215,25 @@ export class GraphView {
     }
     if (this.colouring === "change") {
       const fresh = this.before ? members.filter((node) => !this.before.has(likeness(node))).length : 0;
-      return fresh ? { ...plain, fill: "--graph-new", sign: "+", note: box.children ? `${fresh} of ${box.count} changed` : undefined } : plain;
+      return fresh
+        ? {
+            ...plain,
+            fill: "--graph-new",
+            sign: "+",
+            note: box.children ? `${fresh} of ${box.count} changed` : undefined,
+          }
+        : plain;
     }
     if (this.colouring === "time") {
       const share = this.profile ? this.#share(box) : 0;
       const level = share > 0.3 ? 4 : share > 0.1 ? 3 : share > 0.03 ? 2 : share > 0 ? 1 : 0;
-      return level ? { fill: `--heat${level}`, text: "--text", note: `${percent(share)} · ${microseconds(share * this.profile.total.median_us)}` } : plain;
+      return level
+        ? {
+            fill: `--heat${level}`,
+            text: "--text",
+            note: `${percent(share)} · ${microseconds(share * this.profile.total.median_us)}`,
+          }
+        : plain;
     }
     const wrong = members.some((node) => node.name === this.wrong);
     return wrong ? { fill: "--bad-ground", text: "--bad", sign: "✕" } : plain;
@@ -164,9 +247,21 @@ export class GraphView {
   #row({ box, depth, kind }) {
     const indent = h("span", { class: "indent" });
     indent.style.width = `${depth * 14 + 6}px`;
-    if (kind === "group") return [indent, h("span", { class: "twist", "aria-hidden": "true" }, this.open.has(box.key) ? "▾" : "▸"), h("b", null, box.label), h("span", { class: "many" }, box.count)];
+    if (kind === "group")
+      return [
+        indent,
+        h("span", { class: "twist", "aria-hidden": "true" }, this.open.has(box.key) ? "▾" : "▸"),
+        h("b", null, box.label),
+        h("span", { class: "many" }, box.count),
+      ];
     const found = this.#fillOf(box);
-    return [indent, h("span", { class: "t-operator" }, title(box.node)), h("span", { class: "muted" }, ` ${box.node.name}`), found.sign ? h("span", { class: "sign" }, ` ${found.sign}`) : null, found.note ? h("span", { class: "many" }, found.note) : null];
+    return [
+      indent,
+      h("span", { class: "t-operator" }, title(box.node)),
+      h("span", { class: "muted" }, ` ${box.node.name}`),
+      found.sign ? h("span", { class: "sign" }, ` ${found.sign}`) : null,
+      found.note ? h("span", { class: "many" }, found.note) : null,
+    ];
   }
 
   #key(event, row) {
@@ -202,16 +297,40 @@ export class GraphView {
     const { node } = box;
     const at = this.list.rows.findIndex((row) => row.box === box);
     if (at >= 0) this.list.select(at);
-    fill(this.about, h("h3", null, node.name), h("dl", null,
-      h("dt", null, "does"), h("dd", null, h("code", null, node.op + (node.callee ? ` ${node.callee}` : ""))), h("dt", null, "type"), h("dd", null, h("code", null, node.type)),
-      h("dt", null, "reads"), h("dd", null, h("code", null, node.inputs.join(", ") || "constants only")),
-      h("dt", null, "from"), h("dd", null, h("code", null, this.model.describe(node.origins ?? []) || "no node of the model"))),
-      button("Show in the IR", () => this.#showIr(node)));
+    fill(
+      this.about,
+      h("h3", null, node.name),
+      h(
+        "dl",
+        null,
+        h("dt", null, "does"),
+        h("dd", null, h("code", null, node.op + (node.callee ? ` ${node.callee}` : ""))),
+        h("dt", null, "type"),
+        h("dd", null, h("code", null, node.type)),
+        h("dt", null, "reads"),
+        h("dd", null, h("code", null, node.inputs.join(", ") || "constants only")),
+        h("dt", null, "from"),
+        h("dd", null, h("code", null, this.model.describe(node.origins ?? []) || "no node of the model")),
+      ),
+      button("Show in the IR", () => this.#showIr(node)),
+    );
   }
 
   #showIr(node) {
-    const at = Math.max(0, state.panes.findLastIndex(({ kind }) => kind !== "model"));
-    change({ tab: "ir", panes: state.panes.with(at, { kind: "ir", side: "a", step: this.step.index }), active: at, fn: node.callee ?? "main", line: null }, { history: "push" });
+    const at = Math.max(
+      0,
+      state.panes.findLastIndex(({ kind }) => kind !== "model"),
+    );
+    change(
+      {
+        tab: "ir",
+        panes: state.panes.with(at, { kind: "ir", side: "a", step: this.step.index }),
+        active: at,
+        fn: node.callee ?? "main",
+        line: null,
+      },
+      { history: "push" },
+    );
   }
 
   light(origins) {
@@ -225,4 +344,15 @@ const segment = (node) => ({ origins: node.origins ?? [], callee: node.callee })
 const title = (node) => (node.callee ? node.callee : node.op.replace(/^relax\./, ""));
 const short = (type) => type.replace(/^R\.Tensor\(\((.*?),?\), dtype="(.*?)"\)$/, "$2[$1]");
 const likeness = (node) => `${node.op}|${node.callee ?? ""}|${node.type}|${(node.origins ?? []).join()}`;
-const widthOf = (box) => Math.max(90, Math.min(230, (box.children ? box.label.length + 4 : Math.max(title(box.node).length, Math.min(30, box.node.name.length + short(box.node.type).length + 2))) * 6.7 + 16));
+const widthOf = (box) =>
+  Math.max(
+    90,
+    Math.min(
+      230,
+      (box.children
+        ? box.label.length + 4
+        : Math.max(title(box.node).length, Math.min(30, box.node.name.length + short(box.node.type).length + 2))) *
+        6.7 +
+        16,
+    ),
+  );

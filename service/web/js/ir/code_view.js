@@ -4,7 +4,7 @@ import { colour, onTheme } from "../colours.js";
 import { h, everyFrame, uniqueId } from "../dom.js";
 import { paint } from "./tokens.js";
 
-const LINE = 18; // as --line in panes.css
+const LINE = 18; // as --line in code.css
 const AHEAD = 12;
 const LONGEST = 2000;
 const TALLEST = 15_000_000; // browsers cap the height of an element somewhat above
@@ -18,7 +18,11 @@ export class CodeView {
     this.id = uniqueId("code");
     this.window = h("div", { class: "code-window", role: "presentation" });
     this.spacer = h("div", { class: "code-spacer", role: "presentation" }, this.window);
-    this.element = h("div", { class: "code", role: "listbox", tabindex: 0, "aria-label": label, id: this.id }, this.spacer);
+    this.element = h(
+      "div",
+      { class: "code", role: "listbox", tabindex: 0, "aria-label": label, id: this.id },
+      this.spacer,
+    );
     this.ruler = h("canvas", { class: "ruler", "aria-hidden": "true" });
     this.frame = h("div", { class: "code-frame" }, this.element, this.ruler);
     Object.assign(this, { onPick, onHover, onFold, onGap });
@@ -130,10 +134,29 @@ export class CodeView {
 
   #row(row) {
     const line = this.rows[row];
-    const props = { class: this.#classes(row, line), role: "option", id: `${this.id}-${row}`, "aria-selected": String(row === this.row) };
+    const props = {
+      class: this.#classes(row, line),
+      role: "option",
+      id: `${this.id}-${row}`,
+      "aria-selected": String(row === this.row),
+    };
     Object.assign(props, { "aria-posinset": row + 1, "aria-setsize": this.rows.length, dataset: { row } });
-    if (line === -1) return h("div", { ...props, "aria-label": "no line on this side" }, h("span", { class: "stripe" }), h("span", { class: "number" }), h("code", null, " "));
-    if (line < -1) return h("div", props, h("span", { class: "stripe" }), h("span", { class: "number" }, "⋯"), h("code", null, `${-2 - line} lines alike`));
+    if (line === -1)
+      return h(
+        "div",
+        { ...props, "aria-label": "no line on this side" },
+        h("span", { class: "stripe" }),
+        h("span", { class: "number" }),
+        h("code", null, " "),
+      );
+    if (line < -1)
+      return h(
+        "div",
+        props,
+        h("span", { class: "stripe" }),
+        h("span", { class: "number" }, "⋯"),
+        h("code", null, `${-2 - line} lines alike`),
+      );
     const span = this.heads.get(line);
     const closed = span && this.folded?.has(span.start);
     const fold = span && this.onFold ? h("span", { class: "fold", "aria-hidden": "true" }, closed ? "▸" : "▾") : null;
@@ -150,7 +173,14 @@ export class CodeView {
 
   #classes(row, line) {
     const kind = this.kinds?.[row];
-    return ["row", kind && `row-${kind}`, this.lit.has(line) && "lit", this.hits.has(line) && "hit", row === this.row && "present", line < -1 && "gap"]
+    return [
+      "row",
+      kind && `row-${kind}`,
+      this.lit.has(line) && "lit",
+      this.hits.has(line) && "hit",
+      row === this.row && "present",
+      line < -1 && "gap",
+    ]
       .filter(Boolean)
       .join(" ");
   }
@@ -241,7 +271,12 @@ export class CodeView {
     const pen = this.ruler.getContext("2d");
     const put = (row, name) => {
       pen.fillStyle = colour(name);
-      pen.fillRect(0, Math.floor((row / this.rows.length) * height * dots), width * dots, Math.max(2 * dots, (height * dots) / this.rows.length));
+      pen.fillRect(
+        0,
+        Math.floor((row / this.rows.length) * height * dots),
+        width * dots,
+        Math.max(2 * dots, (height * dots) / this.rows.length),
+      );
     };
     if (!this.kinds && this.lit.size === 0 && this.hits.size === 0) return;
     for (let row = 0; row < this.rows.length; row += 1) {

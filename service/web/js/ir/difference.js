@@ -26,10 +26,22 @@ function pieces(left, right) {
   let b = 0;
   for (const [one, other] of pairs) {
     const [first, second] = [left.functions[one], right.functions[other]];
-    found.push([[a, first.start], [b, second.start]], [[first.start, first.end], [second.start, second.end]]);
+    found.push(
+      [
+        [a, first.start],
+        [b, second.start],
+      ],
+      [
+        [first.start, first.end],
+        [second.start, second.end],
+      ],
+    );
     [a, b] = [first.end, second.end];
   }
-  found.push([[a, left.lines.length], [b, right.lines.length]]);
+  found.push([
+    [a, left.lines.length],
+    [b, right.lines.length],
+  ]);
   return found;
 }
 
@@ -109,7 +121,9 @@ function uniqueMatches(ones, others) {
     return found;
   };
   const there = places(others);
-  return [...places(ones)].filter(([line, at]) => at >= 0 && (there.get(line) ?? -1) >= 0).map(([line, at]) => [at, there.get(line)]);
+  return [...places(ones)]
+    .filter(([line, at]) => at >= 0 && (there.get(line) ?? -1) >= 0)
+    .map(([line, at]) => [at, there.get(line)]);
 }
 
 /** Myers' greedy search between two ranges; one hunk for all where they differ in too much. */
@@ -155,7 +169,13 @@ function backtrack(trace, depth, k, n, m, a, b) {
 function replace(left, right, a, removed, b, added, rows, counts) {
   let other = 0;
   for (let one = 0; one < removed; one += 1) {
-    const match = mostAlike(left.lines[a + one], right.lines, b + other, b + Math.min(added, other + 24), removed - one);
+    const match = mostAlike(
+      left.lines[a + one],
+      right.lines,
+      b + other,
+      b + Math.min(added, other + 24),
+      removed - one,
+    );
     if (match < 0) {
       put(rows, a + one, -1, "del");
       counts.removed += 1;
@@ -210,7 +230,15 @@ const length = (words, from, howMany) => words.slice(from, from + howMany).reduc
 
 /** The rows with long runs of equal ones taken together; `open` has the rows whose run is shown. */
 export function condensed({ left, right, leftKinds, rightKinds, leftMarks, rightMarks }, open) {
-  const result = { left: [], right: [], leftKinds: [], rightKinds: [], leftMarks: new Map(), rightMarks: new Map(), gaps: new Map() };
+  const result = {
+    left: [],
+    right: [],
+    leftKinds: [],
+    rightKinds: [],
+    leftMarks: new Map(),
+    rightMarks: new Map(),
+    gaps: new Map(),
+  };
   const keep = (row) => {
     const at = result.left.length;
     if (leftMarks.has(row)) result.leftMarks.set(at, leftMarks.get(row));

@@ -28,7 +28,10 @@ export class DifferencePane {
     const segment = (line) => side.listing.segmentAt(line);
     side.view = new CodeView({
       label: name === "left" ? "Before" : "After",
-      onPick: (line) => { change({ active: this.index }); links.pin(segment(line), this); },
+      onPick: (line) => {
+        change({ active: this.index });
+        links.pin(segment(line), this);
+      },
       onHover: (line) => links.hover(line === null ? null : segment(line), this),
       onGap: (row) => this.#openGap(row),
     });
@@ -37,10 +40,11 @@ export class DifferencePane {
 
   #scrollTogether() {
     const [left, right] = this.sides.map((side) => side.view.element);
-    const follow = (one, other) => everyFrame(() => {
-      other.scrollTop = one.scrollTop;
-      other.scrollLeft = one.scrollLeft;
-    });
+    const follow = (one, other) =>
+      everyFrame(() => {
+        other.scrollTop = one.scrollTop;
+        other.scrollLeft = one.scrollLeft;
+      });
     left.addEventListener("scroll", follow(left, right), { passive: true });
     right.addEventListener("scroll", follow(right, left), { passive: true });
   }
@@ -49,7 +53,9 @@ export class DifferencePane {
     this.pane = pane;
     const places = [pane.left, pane.right];
     const steps = places.map(({ side, step }) => findStep(side, step));
-    const key = places.map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at]?.stage}/${steps[at]?.index}`).join("~");
+    const key = places
+      .map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at]?.stage}/${steps[at]?.index}`)
+      .join("~");
     this.#head();
     if (key === this.key) return;
     this.key = key;
@@ -63,10 +69,15 @@ export class DifferencePane {
       const read = await Promise.all(places.map(({ side }, at) => listing(side, steps[at])));
       this.model = await links.modelOf(compilationOf(pane.right.side));
       if (key !== this.key) return;
-      this.sides.forEach((side, at) => { side.listing = read[at]; });
+      this.sides.forEach((side, at) => {
+        side.listing = read[at];
+      });
       this.opened = new Set();
       this.result = difference(...read);
-      fill(this.body, this.sides.map((side) => side.view.frame));
+      fill(
+        this.body,
+        this.sides.map((side) => side.view.frame),
+      );
       this.#rows();
       this.#head();
       this.#goToFirst();
@@ -82,7 +93,11 @@ export class DifferencePane {
     this.gaps = rows.gaps;
     this.sides.forEach((side) => {
       const stripes = (line) => this.model.coloursOf(side.listing.segmentAt(line)?.origins ?? []);
-      side.view.show(side.listing, rows[side.name], { kinds: rows[`${side.name}Kinds`], marks: rows[`${side.name}Marks`], stripes });
+      side.view.show(side.listing, rows[side.name], {
+        kinds: rows[`${side.name}Kinds`],
+        marks: rows[`${side.name}Marks`],
+        stripes,
+      });
     });
     this.kinds = rows.rightKinds.map((kind, at) => kind || rows.leftKinds[at]);
   }
@@ -96,7 +111,11 @@ export class DifferencePane {
     // The program itself says most, where it has changed.
     const right = this.sides[1];
     const main = right.listing.functionNamed("main");
-    const at = main ? this.kinds.findIndex((kind, row) => kind && right.view.rows[row] >= main.start && right.view.rows[row] < main.end) : -1;
+    const at = main
+      ? this.kinds.findIndex(
+          (kind, row) => kind && right.view.rows[row] >= main.start && right.view.rows[row] < main.end,
+        )
+      : -1;
     this.row = at > 0 ? at - 1 : -1;
     this.next(1);
   }
@@ -116,15 +135,33 @@ export class DifferencePane {
     const set = (next) => change({ panes: state.panes.with(index, next) }, { history: "push" });
     const { added = 0, removed = 0, changed = 0 } = this.result ?? {};
     const same = this.result && added + removed + changed === 0;
-    fill(this.header,
+    fill(
+      this.header,
       stepSelect("Before", pane.left, (left) => set({ ...pane, left })),
       button(icon("swap"), () => set({ ...pane, left: pane.right, right: pane.left }), { name: "Swap the sides" }),
       stepSelect("After", pane.right, (right) => set({ ...pane, right })),
-      h("span", { class: "counts", role: "status" }, same ? "no difference" : [h("span", { class: "plus" }, `+${added}`), " ", h("span", { class: "minus" }, `−${removed}`), " ", h("span", { class: "change" }, `~${changed}`)]),
-      h("span", { class: "pane-tools" },
-        button(icon("up"), () => this.next(-1), { name: "Previous change" }), button(icon("down"), () => this.next(1), { name: "Next change" }),
+      h(
+        "span",
+        { class: "counts", role: "status" },
+        same
+          ? "no difference"
+          : [
+              h("span", { class: "plus" }, `+${added}`),
+              " ",
+              h("span", { class: "minus" }, `−${removed}`),
+              " ",
+              h("span", { class: "change" }, `~${changed}`),
+            ],
+      ),
+      h(
+        "span",
+        { class: "pane-tools" },
+        button(icon("up"), () => this.next(-1), { name: "Previous change" }),
+        button(icon("down"), () => this.next(1), { name: "Next change" }),
         button(icon("copy"), () => copy(this.#unified(), "the difference"), { name: "Copy the difference" }),
-        button(icon("close"), () => closePane(index), { name: "Close this pane" })));
+        button(icon("close"), () => closePane(index), { name: "Close this pane" }),
+      ),
+    );
   }
 
   #unified() {

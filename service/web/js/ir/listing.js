@@ -38,7 +38,8 @@ export class Listing {
       const entry = this.known.get(span.name);
       if (this.stage === "vm") found.push(...this.#calls(span));
       else if (!entry) continue;
-      else if (entry.kind === "relax" && !["llvm", "asm", "tir"].includes(this.stage)) found.push(...this.#bindings(span, entry));
+      else if (entry.kind === "relax" && !["llvm", "asm", "tir"].includes(this.stage))
+        found.push(...this.#bindings(span, entry));
       else found.push({ start: span.start, end: span.end, origins: entry.origins ?? [], binding: null, fn: span.name });
     }
     return found.filter((segment) => segment.origins.length > 0);
@@ -51,7 +52,14 @@ export class Listing {
     for (let line = span.start; line < span.end; line += 1) {
       const name = BINDING.exec(this.lines[line])?.[1];
       if (name === undefined || !origins.has(name)) continue;
-      found.push({ start: line, end: line + 1, origins: origins.get(name), binding: name, fn: span.name, callee: callees.get(name) });
+      found.push({
+        start: line,
+        end: line + 1,
+        origins: origins.get(name),
+        binding: name,
+        fn: span.name,
+        callee: callees.get(name),
+      });
     }
     return found;
   }
@@ -86,7 +94,9 @@ export class Listing {
   }
 
   functionNamed(name) {
-    return this.functions.find((span) => span.title === name) ?? this.functions.find((span) => span.name === name) ?? null;
+    return (
+      this.functions.find((span) => span.title === name) ?? this.functions.find((span) => span.name === name) ?? null
+    );
   }
 
   /** A short name for what a line is: the loop or the binding. */

@@ -13,8 +13,16 @@ import { listing } from "./listing.js";
 /** A select with all steps of A, and of B if there is one. `chosen` is {side, step}. */
 export function stepSelect(label, chosen, onChoose, extra = []) {
   const group = (side) =>
-    shown(compilationOf(side)).map((step) => h("option", { value: `${side}${step.index}`, selected: side === chosen?.side && step.index === chosen.step }, `${step.index}  ${stepName(step)}`));
-  const options = state.b ? ["a", "b"].map((side) => h("optgroup", { label: side.toUpperCase() }, group(side))) : group("a");
+    shown(compilationOf(side)).map((step) =>
+      h(
+        "option",
+        { value: `${side}${step.index}`, selected: side === chosen?.side && step.index === chosen.step },
+        `${step.index}  ${stepName(step)}`,
+      ),
+    );
+  const options = state.b
+    ? ["a", "b"].map((side) => h("optgroup", { label: side.toUpperCase() }, group(side)))
+    : group("a");
   const choose = (event) => {
     const { value } = event.target;
     if (value) onChoose({ side: value[0], step: Number(value.slice(1)) });
@@ -36,7 +44,14 @@ export class ListingPane {
     this.note = h("div", { class: "pane-note" });
     this.search = new SearchBar(this);
     this.body = h("div", { class: "pane-body" });
-    this.element = h("section", { class: "pane", "aria-label": "IR" }, this.header, this.search.element, this.note, this.body);
+    this.element = h(
+      "section",
+      { class: "pane", "aria-label": "IR" },
+      this.header,
+      this.search.element,
+      this.note,
+      this.body,
+    );
     this.leave = links.join(this);
   }
 
@@ -50,11 +65,25 @@ export class ListingPane {
     this.key = key;
     if (!step) {
       const waits = ["running", "queued"].includes(compilationOf(pane.side)?.state);
-      fill(this.body, h("p", { class: waits ? "empty loading" : "empty" }, waits ? "Waiting for this step …" : compilationOf(pane.side)?.steps.length ? "This step is not there. Choose another above." : "There is no IR: the compilation ended before its first step."));
+      fill(
+        this.body,
+        h(
+          "p",
+          { class: waits ? "empty loading" : "empty" },
+          waits
+            ? "Waiting for this step …"
+            : compilationOf(pane.side)?.steps.length
+              ? "This step is not there. Choose another above."
+              : "There is no IR: the compilation ended before its first step.",
+        ),
+      );
       return;
     }
     this.element.setAttribute("aria-label", `IR after ${stepName(step)}`);
-    const slow = setTimeout(() => fill(this.body, h("p", { class: "empty loading", role: "status" }, "Reading the IR …")), 150);
+    const slow = setTimeout(
+      () => fill(this.body, h("p", { class: "empty loading", role: "status" }, "Reading the IR …")),
+      150,
+    );
     try {
       const [read, model] = await Promise.all([listing(pane.side, step), links.modelOf(compilationOf(pane.side))]);
       if (key !== this.key) return;
@@ -90,7 +119,9 @@ export class ListingPane {
 
   #rows() {
     const rows = [];
-    const closed = new Map(this.listing.functions.filter((span) => this.folded.has(span.start)).map((span) => [span.start, span.end]));
+    const closed = new Map(
+      this.listing.functions.filter((span) => this.folded.has(span.start)).map((span) => [span.start, span.end]),
+    );
     for (let line = 0; line < this.listing.lines.length; line += 1) {
       rows.push(line);
       if (closed.has(line)) line = closed.get(line) - 1;
@@ -103,23 +134,47 @@ export class ListingPane {
     const { index, pane } = this;
     const set = (next) => change({ panes: state.panes.with(index, next) }, { history: "push" });
     const functions = this.listing?.functions ?? [];
-    const jump = h("select", { "aria-label": "Go to function", class: "jump", onChange: (event) => this.goTo(event.target.value) },
-      h("option", { value: "" }, `${functions.length} functions`), functions.map((span) => h("option", null, span.title)));
-    const against = stepSelect("Compare with a step", null, (other) => openDifference({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }), [h("option", { value: "" }, "± diff with …")]);
+    const jump = h(
+      "select",
+      { "aria-label": "Go to function", class: "jump", onChange: (event) => this.goTo(event.target.value) },
+      h("option", { value: "" }, `${functions.length} functions`),
+      functions.map((span) => h("option", null, span.title)),
+    );
+    const against = stepSelect(
+      "Compare with a step",
+      null,
+      (other) => openDifference({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }),
+      [h("option", { value: "" }, "± diff with …")],
+    );
     against.classList.add("against");
-    fill(this.header,
+    fill(
+      this.header,
       pane.side === "b" || state.b ? h("b", { class: `side side-${pane.side}` }, pane.side.toUpperCase()) : null,
-      stepSelect("Step", pane, (chosen) => set({ kind: "ir", ...chosen })), jump, against,
-      h("span", { class: "pane-tools" },
+      stepSelect("Step", pane, (chosen) => set({ kind: "ir", ...chosen })),
+      jump,
+      against,
+      h(
+        "span",
+        { class: "pane-tools" },
         button(icon("search"), () => this.search.open(), { name: "Search in this text (/)" }),
-        button(icon(this.folded.size ? "unfold" : "fold"), () => this.foldAll(), { name: this.folded.size ? "Unfold all functions" : "Fold all functions" }),
+        button(icon(this.folded.size ? "unfold" : "fold"), () => this.foldAll(), {
+          name: this.folded.size ? "Unfold all functions" : "Fold all functions",
+        }),
         button(icon("copy"), () => copy(this.listing?.text ?? "", "the text"), { name: "Copy the text" }),
-        button(icon("close"), () => closePane(index), { name: "Close this pane" })));
+        button(icon("close"), () => closePane(index), { name: "Close this pane" }),
+      ),
+    );
     const figures = step?.details?.memory;
-    fill(this.note, [
-      ...(step?.notes ?? []),
-      figures && `memory plan: ${bytes(figures.allocated_bytes)} allocated, ${bytes(figures.reused_bytes)} reused of ${bytes(figures.tensor_bytes)}`,
-    ].filter(Boolean).map((note) => h("div", null, note)));
+    fill(
+      this.note,
+      [
+        ...(step?.notes ?? []),
+        figures &&
+          `memory plan: ${bytes(figures.allocated_bytes)} allocated, ${bytes(figures.reused_bytes)} reused of ${bytes(figures.tensor_bytes)}`,
+      ]
+        .filter(Boolean)
+        .map((note) => h("div", null, note)),
+    );
   }
 
   #segment(line) {
@@ -141,9 +196,15 @@ export class ListingPane {
   light(origins, kernels, go) {
     if (!this.listing) return;
     const lines = new Set();
-    const mark = ({ start, end }) => { for (let line = start; line < end; line += 1) lines.add(line); };
+    const mark = ({ start, end }) => {
+      for (let line = start; line < end; line += 1) lines.add(line);
+    };
     // A kernel that is called, or whose code it is, says more than the nodes that it shares with others.
-    const named = kernels.size ? this.listing.segments.filter((segment) => kernels.has(segment.callee) || (!segment.binding && kernels.has(segment.fn))) : [];
+    const named = kernels.size
+      ? this.listing.segments.filter(
+          (segment) => kernels.has(segment.callee) || (!segment.binding && kernels.has(segment.fn)),
+        )
+      : [];
     for (const segment of named.length ? named : this.listing.segments) {
       if (segment.origins.some((origin) => origins.has(origin))) mark(segment);
     }
@@ -196,10 +257,24 @@ export function closePane(index) {
 class SearchBar {
   constructor(pane) {
     this.pane = pane;
-    this.input = h("input", { type: "search", "aria-label": "Search in this text", placeholder: "search", spellcheck: "false", onInput: () => this.run(), onKeydown: (event) => this.#key(event) });
+    this.input = h("input", {
+      type: "search",
+      "aria-label": "Search in this text",
+      placeholder: "search",
+      spellcheck: "false",
+      onInput: () => this.run(),
+      onKeydown: (event) => this.#key(event),
+    });
     this.count = h("span", { class: "muted", role: "status" });
-    this.element = h("div", { class: "search-bar", hidden: true }, this.input, this.count,
-      button(icon("up"), () => this.go(-1), { name: "Previous match" }), button(icon("down"), () => this.go(1), { name: "Next match" }), button(icon("close"), () => this.shut(), { name: "Close the search" }));
+    this.element = h(
+      "div",
+      { class: "search-bar", hidden: true },
+      this.input,
+      this.count,
+      button(icon("up"), () => this.go(-1), { name: "Previous match" }),
+      button(icon("down"), () => this.go(1), { name: "Next match" }),
+      button(icon("close"), () => this.shut(), { name: "Close the search" }),
+    );
     this.lines = [];
     this.at = -1;
   }
@@ -224,7 +299,10 @@ class SearchBar {
   run() {
     const words = this.input.value.toLowerCase();
     this.lines = [];
-    if (words) this.pane.listing?.lines.forEach((line, number) => { if (line.toLowerCase().includes(words)) this.lines.push(number); });
+    if (words)
+      this.pane.listing?.lines.forEach((line, number) => {
+        if (line.toLowerCase().includes(words)) this.lines.push(number);
+      });
     this.at = -1;
     this.pane.view.found(new Set(this.lines), words);
     this.count.textContent = words ? `${this.lines.length} lines` : "";

@@ -11,9 +11,15 @@ const TVMSCRIPT = rules(
   ["comment", "#.*"],
   ["string", STRING],
   ["decorator", String.raw`@[\w.]+`],
-  ["keyword", String.raw`\b(?:def|return|with|for|in|class|if|else|elif|while|from|import|as|and|or|not|True|False|None)\b`],
+  [
+    "keyword",
+    String.raw`\b(?:def|return|with|for|in|class|if|else|elif|while|from|import|as|and|or|not|True|False|None)\b`,
+  ],
   ["function", String.raw`(?<=\bdef )\w+|\bcls\.\w+|metadata\["[^"]*"\]\[\d+\]`],
-  ["type", String.raw`\bR\.(?:Tensor|Tuple|Shape|Prim|Object|Callable)\b|\bT\.(?:Buffer|handle|let|int\d+|float\d+|bool|uint\d+)\b`],
+  [
+    "type",
+    String.raw`\bR\.(?:Tensor|Tuple|Shape|Prim|Object|Callable)\b|\bT\.(?:Buffer|handle|let|int\d+|float\d+|bool|uint\d+)\b`,
+  ],
   ["operator", String.raw`\b[RTI]\.[\w.]+`],
   ["number", String.raw`(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\b`],
 );
@@ -26,8 +32,14 @@ const LLVM = rules(
   ["variable", String.raw`%[\w.$-]+`],
   ["comment", String.raw`![\w.]+`],
   ["type", String.raw`\b(?:void|ptr|half|float|double|label|i\d+|<\d+ x \w+>)\b|<\d+ x [\w]+>`],
-  ["keyword", String.raw`\b(?:define|declare|to|label|phi|br|ret|switch|unreachable|call|tail|invoke|fastcc|internal|dllexport|nonnull|align|nsw|nuw|inbounds|exact|fast|contract|reassoc|nnan|ninf|nsz)\b`],
-  ["operator", String.raw`\b(?:alloca|load|store|getelementptr|bitcast|[sz]ext|f?ptrunc|fpext|trunc|[su]itofp|fpto[su]i|ptrtoint|inttoptr|[if]cmp|select|f?add|f?sub|f?mul|[usf]div|[usf]rem|fneg|shl|[al]shr|and|or|xor|shufflevector|extractelement|insertelement|extractvalue|insertvalue)\b`],
+  [
+    "keyword",
+    String.raw`\b(?:define|declare|to|label|phi|br|ret|switch|unreachable|call|tail|invoke|fastcc|internal|dllexport|nonnull|align|nsw|nuw|inbounds|exact|fast|contract|reassoc|nnan|ninf|nsz)\b`,
+  ],
+  [
+    "operator",
+    String.raw`\b(?:alloca|load|store|getelementptr|bitcast|[sz]ext|f?ptrunc|fpext|trunc|[su]itofp|fpto[su]i|ptrtoint|inttoptr|[if]cmp|select|f?add|f?sub|f?mul|[usf]div|[usf]rem|fneg|shl|[al]shr|and|or|xor|shufflevector|extractelement|insertelement|extractvalue|insertvalue)\b`,
+  ],
   ["number", String.raw`(?<![\w.%@])-?(?:0x[\dA-Fa-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)\b`],
 );
 
@@ -36,7 +48,10 @@ const ASSEMBLY = rules(
   ["comment", String.raw`^\s+[\da-f]+:|#.*|<[^>]*>`],
   ["operator", String.raw`(?<=^\s+[\da-f]+:\s+)(?:(?:rep|repz|repnz|lock|data16|cs|notrack)\s+)*[a-z][\w.]*`],
   ["type", String.raw`\b(?:[XYZ]MMWORD|[BDQ]?WORD|BYTE) (?:PTR|BCST)\b|\{[^}]*\}`],
-  ["variable", String.raw`\b(?:r(?:[abcd]x|[sd]i|[sb]p|ip|\d+[dwb]?)|e(?:[abcd]x|[sd]i|[sb]p)|[abcd][xlh]|[sd]il?|[sb]pl?|[xyz]mm\d+|k[0-7])\b`],
+  [
+    "variable",
+    String.raw`\b(?:r(?:[abcd]x|[sd]i|[sb]p|ip|\d+[dwb]?)|e(?:[abcd]x|[sd]i|[sb]p)|[abcd][xlh]|[sd]il?|[sb]pl?|[xyz]mm\d+|k[0-7])\b`,
+  ],
   ["number", String.raw`\b(?:0x[\da-f]+|\d+|[\da-f]+)\b`],
 );
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -12,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from relaxd.calls import OnStep
 from relaxd.cli.session import ApiKey, AsJson, Id, Session, Url, session
 from relaxd.cli.words import read_base, read_input, read_passes
 from relaxd.client import Compilation
@@ -27,9 +29,7 @@ def compile_file(
         str | None, typer.Option("--passes", "-p", help="A preset, names with commas, a JSON list, or @FILE of one.")
     ] = None,
     until: Annotated[str | None, typer.Option(help="End after the last pass of this stage; nothing is built.")] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check the numbers after every step, not at the end only.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the numbers after every step.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show each step when it is done.")] = False,
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", help="Declare an input: x=batch,784:float32. May be repeated.")
@@ -54,7 +54,7 @@ def compile_file(
         presets = [] if passes is None else [recipe.name for recipe in opened.client.recipes()]
         target = {name: value for name, value in (("threads", threads), ("cpu", cpu)) if value is not None}
         start = None if base is None else read_base(base)
-        with _watched(opened, watch) as on_step:
+        with _watched(opened) as on_step:
             done = opened.client.compile(
                 file,
                 passes=None if passes is None else read_passes(passes, presets),
@@ -74,13 +74,14 @@ def compile_file(
 
 
 @contextlib.contextmanager
-def _watched(opened: Session, watch: bool) -> Any:
+def _watched(opened: Session) -> Iterator[OnStep]:
     """A function for each step, and a spinner where stderr is a terminal."""
 
     def on_step(step: Step) -> None:
         error = "" if step.error is None else f"  error {step.error:.1e}"
         changed = "" if step.changed else "  (unchanged)"
-        text = f"{step.index:>4}  {step.stage:<9} {step.pass_name or '(import)':<28} {step.wall_ms:8.1f} ms{error}{changed}"
+        name = f"{step.index:>4}  {step.stage:<9} {step.pass_name or '(import)':<28}"
+        text = f"{name} {step.wall_ms:8.1f} ms{error}{changed}"
         to = opened.progress if opened.as_json else opened.console
         to.print(Text(text, style="" if step.changed else "dim"), soft_wrap=True)
 

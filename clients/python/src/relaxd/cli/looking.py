@@ -134,7 +134,9 @@ def _cells(kernel: Kernel) -> tuple[str, ...]:
         )
     )
     times = f"{kernel.share:.1%}", f"{kernel.median_us:.1f}"
-    return kernel.function, *times, flops, peak, moved, ", ".join(kernel.sources[:2])
+    # `net.py:12: x = ...`: the line's text is in the model's source.
+    sources = dict.fromkeys(source.partition(": ")[0] for source in kernel.sources)
+    return kernel.function, *times, flops, peak, moved, ", ".join(list(sources)[:3])
 
 
 def bisect(

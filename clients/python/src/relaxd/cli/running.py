@@ -14,6 +14,7 @@ from relaxd.cli.session import ApiKey, AsJson, Id, Url, session
 from relaxd.cli.words import plain
 from relaxd.connection import DEFAULT_URL
 from relaxd.publishing import PublishedModel
+from relaxd.tensors import encode_examples
 
 
 def infer(
@@ -33,7 +34,7 @@ def infer(
         arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
         outputs = opened.client.infer(opened.resolve(model), arrays)
         if output is not None:
-            np.savez(output, **outputs)
+            output.write_bytes(encode_examples(outputs))
         document = {
             "model": model,
             "outputs": {

@@ -22,6 +22,9 @@ from relaxd.connection import DEFAULT_URL
 from relaxd.errors import RequestError, ServerUnreachable
 from relaxd.version import __version__
 
+# Without these a server serves only with --allow-weak-sandbox; the others add to them where the machine has them.
+REQUIRED_LAYERS = ("limits", "no_new_privs", "landlock", "seccomp")
+
 
 def ls(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 20,
@@ -127,13 +130,16 @@ def _server_lines(table: Table, url: str, health: dict[str, Any], toolchain: dic
         _line(table, state != "failed", f"worker {name}", str(state))
     for role, layers in health.get("sandbox", {}).items():
         off = [f"{layer}: {state}" for layer, state in layers.items() if state != "on"]
-        _line(table, not off, f"sandbox {role}", "; ".join(off) or ", ".join(layers))
+        on = ", ".join(layer for layer, state in layers.items() if state == "on")
+        _line(table, not _weak({"sandbox": {role: layers}}), f"sandbox {role}", "; ".join([on, *off]))
     for name, value in (toolchain or {}).items():
         _line(table, True, f"toolchain {name}", str(value))
 
 
 def _weak(health: dict[str, Any]) -> bool:
-    return any(state != "on" for layers in health.get("sandbox", {}).values() for state in layers.values())
+    """Whether a layer is off that a server needs for files of strangers."""
+    roles = health.get("sandbox", {}).values()
+    return any(layers.get(name, "on") != "on" for layers in roles for name in REQUIRED_LAYERS)
 
 
 def _toolchain(client: Client) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.text import Text
 
 from relaxd import errors
 from relaxd.client import Client
 
+# Tables in a pipe or a file are not cut to a terminal that is not there.
+PIPED_WIDTH = 160
 OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
 
 Url: TypeAlias = Annotated[str, typer.Option("--url", envvar="RELAXD_URL", help="The server.")]
@@ -54,10 +58,10 @@ class Session:
             typer.echo(json.dumps(document, indent=2))
             return
         for entry in for_people:
-            self.console.print(entry)
+            self.console.print(entry, soft_wrap=isinstance(entry, (str, Text)))
 
     def resolve(self, text: str) -> str:
-        """The id that `text` means: ``last``, the beginning of one, or `text` itself. Usage error when there are two."""
+        """The id that `text` means: ``last``, the beginning of one, or `text` itself. Ends the command for two."""
         if text == "last":
             newest = self.client.compilations(1)
             return newest[0].id if newest else fail("there is no Compilation yet: relaxd compile FILE")
@@ -82,8 +86,11 @@ def session(url: str, api_key: str | None, as_json: bool) -> Iterator[Session]:
         client = Client(url, api_key=api_key)
     except ValueError as error:
         fail(str(error))
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_WIDTH
     with client:
-        opened = Session(client, url, as_json, Console(highlight=False), Console(stderr=True, highlight=False))
+        opened = Session(client, url, as_json, console, Console(stderr=True, highlight=False))
         try:
             yield opened
         except errors.RelaxdError as error:
@@ -111,6 +118,8 @@ def _tell(opened: Session, error: errors.RelaxdError) -> None:
         return
     if not isinstance(error, errors.ProblemError):
         opened.progress.print(f"[bold red]relaxd:[/] {escape(str(error))}", soft_wrap=True)
+        if isinstance(error, errors.ServerUnreachable):
+            opened.progress.print("[cyan]->[/] another server: --url, or RELAXD_URL; one here: relaxd serve")
         return
     opened.progress.print(f"[bold red]{escape(error.title or error.slug)}[/] [dim]({error.slug}, {error.status})[/]")
     opened.progress.print(escape(error.detail), soft_wrap=True)
@@ -122,7 +131,7 @@ def what_to_do(error: errors.ProblemError, url: str) -> list[str]:
     """The next things to try, one a line."""
     lines = []
     nearest = error.extensions.get("nearest") or ()
-    if nearest:
+    if nearest and "did you mean" not in error.detail.lower():
         lines.append(f"did you mean {' or '.join(map(str, nearest[:3]))}?")
     if error.slug in ("not-authenticated", "not-permitted"):
         lines.append("give --api-key, or set RELAXD_API_KEY")

@@ -33,14 +33,14 @@ def hunks(rows: list[Row], context: int | None) -> Iterator[list[Row]]:
         yield rows
         return
     differing = [index for index, row in enumerate(rows) if differs(row)]
-    start, end = -1, -1
+    start = end = 0
     for index in differing:
         if index - context > end:
-            if end >= 0:
+            if end > start:
                 yield rows[start:end]
-            start = max(0, index - context)
+            start = index - context
         end = min(len(rows), index + context + 1)
-    if end >= 0:
+    if end > start:
         yield rows[start:end]
 
 

@@ -12,7 +12,7 @@ from relaxd.nouns import TensorSpec
 
 
 def read_passes(text: str, presets: Iterable[str]) -> Passes:
-    """``course`` (a preset), ``fuse_ops,fuse_tir``, a JSON list, ``@recipe.json``, or ``none`` of them as ``""``."""
+    """``course`` (a preset), ``fuse_ops,fuse_tir``, a JSON list, ``@recipe.json``; empty for no passes."""
     if text.startswith("@"):
         text = Path(text[1:]).read_text()
     if text.lstrip().startswith("["):

@@ -1,0 +1,5 @@
+"""``python -m relaxd`` is the command line."""
+
+from relaxd.cli import main
+
+main()
