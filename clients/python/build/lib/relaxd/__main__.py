@@ -1,5 +1,0 @@
-"""``python -m relaxd`` is the command line."""
-
-from relaxd.cli import main
-
-main()
