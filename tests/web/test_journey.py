@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 from playwright.sync_api import Page, expect
 
@@ -14,7 +16,9 @@ def open_compilation(open_page, compilation, rest: str = "", **options) -> Page:
 
 
 def lit(page: Page, pane: int) -> list[str]:
-    return page.locator(".pane").nth(pane).locator(".row.lit").all_inner_texts()
+    rows = page.locator(".pane").nth(pane).locator(".row.lit")
+    expect(rows.first).to_be_visible()
+    return rows.all_inner_texts()
 
 
 def test_a_newcomer_gets_from_nothing_to_a_lit_diff_and_a_prediction(open_page):
@@ -231,10 +235,8 @@ def test_a_compilation_that_is_gone_is_explained(open_page):
 
 
 def test_the_snippets_work_as_they_stand(open_page, compiled, server, tmp_path):
-    import subprocess
-    import sys
-
     page = open_compilation(open_page, compiled("digits-mlp"), "&tab=try")
+    expect(page.locator(".snippet-tabs")).to_contain_text("tritonclient")
     languages = page.locator(".snippet-tabs button").all_inner_texts()
     assert languages[:2] == ["curl", "Python"]
     for language in [name for name in languages if name in ("Python", "tritonclient")]:

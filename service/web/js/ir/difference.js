@@ -2,6 +2,7 @@
 
 const SHOWN_AROUND = 3;
 const MOST_STEPS = 1500; // of Myers' search, before two hunks are taken as wholly different
+const ALIKE_WITHIN = 24; // lines in which a changed line looks for the one that it became
 const WORDS = /\w+|\s+|[^\w\s]/g;
 
 /**
@@ -142,15 +143,15 @@ function myers(ones, others, a, aEnd, b, bEnd) {
       let y = x - k;
       while (x < n && y < m && ones[a + x] === others[b + y]) [x, y] = [x + 1, y + 1];
       reach[most + k + 1] = x;
-      if (x >= n && y >= m) return backtrack(trace, depth, k, n, m, a, b);
+      if (x >= n && y >= m) return backtrack(trace, depth, k, n, a, b);
     }
   }
   return [{ a, b, removed: n, added: m }];
 }
 
-function backtrack(trace, depth, k, n, m, a, b) {
+function backtrack(trace, depth, k, n, a, b) {
   const found = [];
-  let [x, y] = [n, m];
+  let x = n;
   for (let d = depth; d >= 0; d -= 1) {
     const reach = (diagonal) => trace[d][diagonal + d + 1];
     const down = k === -d || (k !== d && reach(k - 1) < reach(k + 1));
@@ -160,7 +161,7 @@ function backtrack(trace, depth, k, n, m, a, b) {
     const edited = d === 0 ? [0, 0] : down ? [startX, startY + 1] : [startX + 1, startY];
     if (x > edited[0]) found.push({ same: x - edited[0], a: a + edited[0], b: b + edited[1] });
     if (d > 0) found.push({ a: a + startX, b: b + startY, removed: down ? 0 : 1, added: down ? 1 : 0 });
-    [x, y, k] = [startX, startY, before];
+    [x, k] = [startX, before];
   }
   return found.reverse();
 }
@@ -169,13 +170,7 @@ function backtrack(trace, depth, k, n, m, a, b) {
 function replace(left, right, a, removed, b, added, rows, counts) {
   let other = 0;
   for (let one = 0; one < removed; one += 1) {
-    const match = mostAlike(
-      left.lines[a + one],
-      right.lines,
-      b + other,
-      b + Math.min(added, other + 24),
-      removed - one,
-    );
+    const match = mostAlike(left.lines[a + one], right.lines, b + other, b + Math.min(added, other + ALIKE_WITHIN));
     if (match < 0) {
       put(rows, a + one, -1, "del");
       counts.removed += 1;

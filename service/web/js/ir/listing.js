@@ -15,7 +15,6 @@ const HEADS = {
 };
 const TVMSCRIPT_HEAD = /^\s*def (\w+)\(/;
 const BINDING = /^\s+([A-Za-z_]\w*)(?:: .*?)? = /;
-const PARTS = /^\s*(?:for |with T\.sblock)/;
 
 /** Which kernel a symbol of the library belongs to. */
 const kernelName = (symbol) => symbol.replace(/^__tvm_ffi_/, "").replace(/(?:_compute_|\.\w+)$/, "");
@@ -97,11 +96,6 @@ export class Listing {
     return (
       this.functions.find((span) => span.title === name) ?? this.functions.find((span) => span.name === name) ?? null
     );
-  }
-
-  /** A short name for what a line is: the loop or the binding. */
-  isPart(line) {
-    return PARTS.test(this.lines[line]);
   }
 }
 
