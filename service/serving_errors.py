@@ -1,4 +1,13 @@
-"""Errors of published models and of the Open Inference Protocol, beside those of `service.errors`."""
+"""Errors of access, published models and the Open Inference Protocol, beside those of `service.errors`.
+
+RequestProblem
+├── UnknownModel          404 unknown-model
+├── CompilationPublished  409 compilation-published
+├── CpuLacksFeatures      409 cpu-lacks-features
+├── UnsupportedEncoding   415 unsupported-encoding
+├── NotAuthenticated      401 not-authenticated
+└── NotPermitted          403 not-permitted
+"""
 
 from __future__ import annotations
 

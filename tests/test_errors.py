@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from service import errors
+from service import errors, serving_errors
 from service.errors import InternalError, Problem, RequestProblem, all_problems, nearest, problem_from_json
 
 LEAVES = all_problems()
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes():
-    drawn = re.findall(r"[├└]── (\w+) +(\d{3}) ([a-z-]+)", errors.__doc__ or "")
+    drawn = re.findall(r"[├└]── (\w+) +(\d{3}) ([a-z-]+)", f"{errors.__doc__}{serving_errors.__doc__}")
     assert sorted(drawn) == sorted((leaf.__name__, str(leaf.status), leaf.slug) for leaf in LEAVES)
 
 

@@ -61,7 +61,7 @@ def test_a_slow_compilation_is_told_what_the_quicker_one_does(server, model_file
     found = answer.json()["found"]
     assert found["kind"] == "slow"
     assert found["after_ms"] > 1.5 * found["before_ms"]
-    assert "schedule" in found["message"]
+    assert "times" in found["message"]
 
 
 def test_a_bisection_can_be_cancelled_and_forgotten(server, model_file):

@@ -20,6 +20,8 @@ DENSE = {"inputs": [{"name": "input", "shape": ["batch", 8]}]}
 
 def test_a_model_is_described_and_nothing_is_kept(server, model_file):
     before = len(server.http.get("/compile").json()["compilations"])
+    # A worker that another test has kept may have a folder there.
+    kept = set((server.data / "scratch").iterdir())
     answer = inspect(server, model_file("mlp").read_bytes())
     assert answer.status_code == 200
     report = answer.json()
@@ -30,7 +32,7 @@ def test_a_model_is_described_and_nothing_is_kept(server, model_file):
     assert counts["aten.relu.default"] == 1
     assert report["unsupported"] == []
     assert len(server.http.get("/compile").json()["compilations"]) == before
-    assert list((server.data / "scratch").iterdir()) == []
+    assert set((server.data / "scratch").iterdir()) <= kept
 
 
 @pytest.mark.parametrize("form", ["scripted", "traced", "fx"])
@@ -84,9 +86,10 @@ def test_a_traced_module_brings_its_shapes(server, model_file):
     [(b"", None, "empty-model"), (b"text", None, "unsupported-format"), (b"PK", None, "damaged-model")],
 )
 def test_faults_are_problems_as_everywhere(server, content, request_part, slug):
+    kept = set((server.data / "scratch").iterdir())
     answer = inspect(server, content, request_part)
     assert answer.json()["type"] == f"/problems/{slug}"
-    assert list((server.data / "scratch").iterdir()) == []
+    assert set((server.data / "scratch").iterdir()) <= kept
 
 
 def test_unknown_fields_are_refused(server, model_file):

@@ -37,7 +37,7 @@ def test_what_is_no_object_file_is_said(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lib0.o").write_bytes(content)
     if content:
-        with pytest.raises(BuildFailed, match="linker failed"):
+        with pytest.raises(BuildFailed, match="`ld` failed"):
             link(["lib0.o"], "model.so")
     else:
         with pytest.raises(BuildFailed):

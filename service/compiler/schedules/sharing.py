@@ -28,9 +28,20 @@ def shared(expr: Any) -> Any:
 def bound(expr: Any) -> Any:
     """`expr` without any ``Let``: each of its names is bound by a statement of its own, written before.
 
-    A ``Let`` inside an expression prints as text that TVM's parser does not read back.
+    A ``Let`` inside an expression prints as text that TVM's parser does not read back. Where a function of the C
+    library is called, which cannot be done on a vector, each name is written out instead: TVM takes such a statement
+    out of its vector loop, and a name that was bound in there would be left behind.
     """
-    return _bound(expr, {}, None)
+    calls_out = any("extern" in str(operator_name(each)) for each in walk(expr) if isinstance(each, Call))
+    return _written_out(expr, {}) if calls_out else _bound(expr, {}, None)
+
+
+def _written_out(expr: Any, names: dict[Any, Any]) -> Any:
+    if isinstance(expr, Var):
+        return names.get(expr, expr)
+    if isinstance(expr, prim.Let):
+        return _written_out(expr.body, {**names, expr.var: _written_out(expr.value, names)})
+    return rebuilt(expr, [_written_out(each, names) for each in children(expr)])
 
 
 def _bound(expr: Any, names: dict[Any, Any], guard: Any) -> Any:
