@@ -46,7 +46,13 @@ def test_the_graph_names_what_the_text_names():
         "callee": "twice",
     }
     assert nodes["gv1"]["inputs"] == ["lv3", "lv4"]
-    assert nodes["lv3"] == {"name": "lv3", "op": "TupleGetItem", "type": nodes["lv3"]["type"], "inputs": ["gv"]}
+    assert nodes["lv3"] == {
+        "name": "lv3",
+        "op": "TupleGetItem",
+        "type": nodes["lv3"]["type"],
+        "inputs": ["gv"],
+        "index": 0,
+    }
     assert nodes["return"]["inputs"] == ["gv1"]
     assert all(name in main["text"] for name in nodes)
 

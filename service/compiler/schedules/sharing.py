@@ -13,6 +13,31 @@ from service.compiler.schedules.expressions import LEAVES, children, dtype_of, o
 
 # What may not be computed where a condition keeps it from being computed; arithmetic on floats always may.
 _NOT_EVERYWHERE = (TensorLoad, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+# Operators that stay operations on vectors. Of all others, some become calls of the C library.
+_ON_VECTORS = frozenset(
+    [
+        "if_then_else",
+        "sqrt",
+        "fabs",
+        "floor",
+        "ceil",
+        "trunc",
+        "nearbyint",
+        "round",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "reinterpret",
+        "fma",
+        "likely",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_not",
+        "shift_left",
+        "shift_right",
+    ]
+)
 
 
 def shared(expr: Any) -> Any:
@@ -32,7 +57,8 @@ def bound(expr: Any) -> Any:
     library is called, which cannot be done on a vector, each name is written out instead: TVM takes such a statement
     out of its vector loop, and a name that was bound in there would be left behind.
     """
-    calls_out = any("extern" in str(operator_name(each)) for each in walk(expr) if isinstance(each, Call))
+    calls = [operator_name(each).rpartition(".")[2] for each in walk(expr) if isinstance(each, Call)]
+    calls_out = any(name not in _ON_VECTORS for name in calls)
     return _written_out(expr, {}) if calls_out else _bound(expr, {}, None)
 
 
