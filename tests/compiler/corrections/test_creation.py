@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.cases.programs import session_of, try_program
+from tests.compiler.corrections.uncorrected import upstream_is_right
 
 nan, inf = float("nan"), float("inf")
 R = torch.randn
@@ -75,3 +76,8 @@ def test_a_rounding_to_bfloat16_is_exact_also_inside_of_a_kernel() -> None:
     expected = (x.bfloat16() * x.bfloat16()).float()
     (answer,) = session_of(lambda x: (x.bfloat16() * x.bfloat16()).float(), (x,)).run([x.numpy()])
     np.testing.assert_array_equal(answer, expected.numpy())
+
+
+def test_the_correction_is_still_needed() -> None:
+    wrong = (lambda x: torch.full_like(x, float("nan")), (torch.randn(3),))
+    assert not upstream_is_right(*wrong), "TVM gets full_like with NaN right: see whether its correction can go"
