@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 from service.compilations import Compilations
-from service.errors import CompilationNotReady, InternalError, JsonObject, problem_from_json
-from service.listings import assembly_functions
-from service.nouns import CompileJob, Confinement, Limits, Stage, Step, Verify
-from service.pool import Deadline, Pool
+from service.diagnosis import INPUTS_FILE, job_of
+from service.errors import CompilationNotReady, InternalError, JsonObject
+from service.listings import assembly_functions, snapshot_of
+from service.nouns import Confinement, Limits, Stage, Step
+from service.pool import Deadline, Pool, checked
 from service.profiles import input_specs, parse_sizes, report
 from service.records import Artifact, Compilation
 from service.run import confinement_of, frame_limits_of
@@ -46,8 +47,7 @@ class Examinations:
             text = await self._disassemble(self._library(compilation))
             functions = await asyncio.to_thread(assembly_functions, text)
             wall_ms = round((asyncio.get_running_loop().time() - started) * 1e3, 3)
-            listing = "\n".join(str(entry["text"]) for entry in functions)
-            blob = json.dumps({"text": listing, "functions": functions, "changes": None}).encode()
+            blob = json.dumps(snapshot_of(functions)).encode()
             index = 1 + max(step.index for step in (*compilation.steps, *compilation.results))
             step = Step(index, Stage.ASM, None, {}, True, wall_ms, wall_ms, functions=len(functions))
             return await self._compilations.add_result(key, step, blob)
@@ -59,17 +59,7 @@ class Examinations:
         """
         compilation = self._compilations.get(key)
         readable = await asyncio.to_thread(self._compilations.uploaded, compilation)
-        job = CompileJob(
-            model_path="model",
-            format=compilation.model.format,
-            recipe=compilation.recipe,
-            verify=Verify.ARTIFACT,
-            inputs=compilation.inputs,
-            inputs_path="inputs.npz" if "inputs.npz" in readable else None,
-            work_dir=".",
-            limits=self._limits,
-            translator=compilation.translator,
-        )
+        job = job_of(compilation, self._limits, INPUTS_FILE in readable)
         async with self._one:
             with work_folder(self._scratch, readable, COMPILE_FILES) as folder:
                 seconds = self._limits.compile_s
@@ -78,8 +68,7 @@ class Examinations:
                 doing = "while it ran the step again"
                 async with self._pool.lend("compile", confinement, limits, deadline, doing) as worker:
                     await worker.send(Frame({"op": "expand", "job": job.to_json(), "step": step}))
-                    answer = await worker.receive()
-        _check(answer.body, "expanded")
+                    answer = checked(await worker.receive(), "expanded")
         try:
             return [_inner(each) for each in json.loads(bytes(answer.blobs[0]))]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -115,10 +104,9 @@ class Examinations:
             limits = FrameLimits(MAX_JSON, 0)
             async with self._pool.lend("infer", confinement, limits, deadline, "while it was profiled") as worker:
                 await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
-                _check((await worker.receive()).body, "ready")
+                checked(await worker.receive(), "ready")
                 await worker.send(Frame({"op": "profile", "inputs": specs, "runs": runs}))
-                body = (await worker.receive()).body
-        _check(body, "profiled")
+                body = checked(await worker.receive(), "profiled").body
         try:
             return _held(body["profile"]), {
                 name: float(body["machine"][name]) for name in ("flops_per_s", "bytes_per_s")
@@ -143,18 +131,10 @@ class Examinations:
             deadline = Deadline(EXAMINE_S, f"Disassembling the library was stopped after {EXAMINE_S} s.")
             async with self._pool.lend("link", confinement, limits, deadline, "while it disassembled") as worker:
                 await worker.send(Frame({"op": "disassemble", "library": LIBRARY}))
-                answer = await worker.receive()
-        _check(answer.body, "disassembled")
+                answer = checked(await worker.receive(), "disassembled")
         if len(answer.blobs) != 1:
             raise InternalError("The link worker sent an answer without text.")
         return bytes(answer.blobs[0]).decode("ascii", "replace")
-
-
-def _check(body: JsonObject, expected: str) -> None:
-    if body.get("event") == "failed" and isinstance(body.get("problem"), dict):
-        raise problem_from_json(body["problem"])
-    if body.get("event") != expected:
-        raise InternalError("A worker sent a message that makes no sense.")
 
 
 def _held(profile: JsonObject) -> JsonObject:

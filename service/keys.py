@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import hashlib
 import hmac
@@ -58,7 +59,7 @@ class Keys:
         if unknown or not scopes:
             raise ValueError(f"scopes are {', '.join(SCOPES)}, not {', '.join(unknown) or 'none'}")
         secret = secrets.token_urlsafe(32)
-        with self._opened() as db:
+        with self._opened() as db, db:
             db.execute(
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))",
                 (name, _digest(secret), ",".join(sorted(set(scopes)))),
@@ -67,7 +68,7 @@ class Keys:
 
     def revoke(self, name: str) -> bool:
         """Forgets a key; whether there was one. Raises sqlite3.Error."""
-        with self._opened() as db:
+        with self._opened() as db, db:
             return db.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount > 0
 
     def all(self) -> list[tuple[str, str, str]]:
@@ -88,12 +89,12 @@ class Keys:
         known, scopes = row if row is not None else ("", "")
         return Caller(name, frozenset(scopes.split(","))) if hmac.compare_digest(_digest(secret), known) else None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self) -> contextlib.closing[sqlite3.Connection]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self._path)
         self._path.chmod(0o600)
         db.executescript(_TABLE)
-        return db
+        return contextlib.closing(db)
 
 
 def _digest(secret: str) -> str:

@@ -33,6 +33,11 @@ def text_function(name: str, kind: str, text: str) -> JsonObject:
     }  # fmt: skip
 
 
+def snapshot_of(functions: list[JsonObject]) -> JsonObject:
+    """A Snapshot of such a stage: it has no text beside that of its functions, and no step before it."""
+    return {"text": "\n".join(str(entry["text"]) for entry in functions), "functions": functions, "changes": None}
+
+
 def bytecode_functions(text: str) -> list[JsonObject]:
     """The functions of an executable of the virtual machine, from its printed form."""
     bodies: dict[str, list[str]] = {}

@@ -19,7 +19,15 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from service.errors import DeadlineExceeded, InternalError, JsonObject, ShuttingDown, WorkerCrashed, WorkerKilled
+from service.errors import (
+    DeadlineExceeded,
+    InternalError,
+    JsonObject,
+    ShuttingDown,
+    WorkerCrashed,
+    WorkerKilled,
+    problem_from_json,
+)
 from service.nouns import Confinement
 from service.position import crash
 from service.wire import Frame, FrameLimits, WireError, read_frame, write_frame
@@ -56,6 +64,16 @@ class Deadline:
 
 class WorkerGone(Exception):
     """The worker ended, or sent what is not a frame, before it had answered."""
+
+
+def checked(frame: Frame, expected: str) -> Frame:
+    """The frame of the expected event. Raises the Problem that it reports, InternalError when it is neither."""
+    event, problem = frame.body.get("event"), frame.body.get("problem")
+    if event == "failed" and isinstance(problem, dict):
+        raise problem_from_json(problem)
+    if event != expected:
+        raise InternalError(f"A worker sent a message that makes no sense (event {str(event)[:180]!r}).")
+    return frame
 
 
 class Worker:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from service.dimensions import evaluated, symbols_of
 from service.errors import InvalidField, JsonObject
 from service.nouns import Dim, Signature, TensorSpec
-
-_OPERATIONS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
 
 
 def parse_sizes(text: str | None, signature: Signature) -> dict[str, int]:
@@ -50,20 +45,10 @@ def input_specs(signature: Signature, sizes: Mapping[str, int]) -> list[TensorSp
 def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
-    try:
-        return _evaluate(ast.parse(dim, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError) as error:
-        raise InvalidField(f"The dimension {dim!r} of the model has no size here.", field="sizes") from error
-
-
-def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return sizes.get(node.id, 1)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        return _OPERATIONS[type(node.op)](_evaluate(node.left, sizes), _evaluate(node.right, sizes))
-    raise ValueError("it is no sum or product of symbols")
+    size = evaluated(dim, dict.fromkeys(symbols_of(dim), 1) | dict(sizes))
+    if size is None:
+        raise InvalidField(f"The dimension {dim!r} of the model has no size here.", field="sizes")
+    return size
 
 
 def report(

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.errors import DeadlineExceeded, InternalError, JsonObject, Overloaded, Problem, problem_from_json
+from service.errors import DeadlineExceeded, InternalError, JsonObject, Overloaded, Problem
 from service.nouns import Confinement, Limits
-from service.pool import Pool, Worker, WorkerGone
+from service.pool import Pool, Worker, WorkerGone, checked
 from service.wire import Frame, FrameLimits
 from service.work_folder import LIBRARY, work_folder
 from service.worker_user import worker_uid
@@ -120,7 +120,7 @@ class Sessions:
             try:
                 async with asyncio.timeout(self._limits.infer_s):
                     await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
-                    _checked(await worker.receive(), "ready")
+                    checked(await worker.receive(), "ready")
             except BaseException as error:
                 if isinstance(error, WorkerGone):
                     raise await worker.fate("while it loaded the artifact") from error
@@ -151,7 +151,7 @@ class Sessions:
                 raise _too_slow("The inference", self._limits.infer_s) from error
             raise
         try:
-            return _tensors(_checked(frame, "result"))
+            return _tensors(checked(frame, "result"))
         except InternalError:
             worker.kill()
             await worker.end()
@@ -200,16 +200,6 @@ async def _end(session: Session) -> None:
     except (Problem, asyncio.CancelledError):
         return
     await worker.end()
-
-
-def _checked(frame: Frame, expected: str) -> Frame:
-    """The frame of the expected event. Raises the Problem that it reports, InternalError when it is neither."""
-    event, problem = frame.body.get("event"), frame.body.get("problem")
-    if event == "failed" and isinstance(problem, dict):
-        raise problem_from_json(problem)
-    if event != expected:
-        raise _unintelligible(f"event {event!r}")
-    return frame
 
 
 def _tensors(frame: Frame) -> list[RawTensor]:

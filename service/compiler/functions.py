@@ -46,7 +46,7 @@ def describe(name: str, function: Any) -> Described:
         "calls": sorted(calls),
         "bindings": _bindings(function) if is_relax else [],
         "constants": len(constants),
-        "constant_bytes": sum(_bytes_of(constant.ty) for constant in constants),
+        "constant_bytes": sum((bytes_of(constant.ty.shape, str(constant.ty.dtype)) or 0) for constant in constants),
         "flops": None if is_relax else _flops(function),
         "bytes_moved": None if is_relax else _bytes_moved(function),
         "text": _text(name, function),
@@ -210,16 +210,13 @@ def _flops(function: tirx.PrimFunc) -> int | None:
 
 def _bytes_moved(function: tirx.PrimFunc) -> int | None:
     buffers = [parameter for parameter in function.params if hasattr(parameter, "shape")]
-    sizes = [_product(buffer.shape, str(buffer.dtype)) for buffer in buffers]
+    sizes = [bytes_of(buffer.shape, str(buffer.dtype)) for buffer in buffers]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _bytes_of(tensor_type: Any) -> int:
-    return _product(tensor_type.shape, str(tensor_type.dtype)) or 0
-
-
-def _product(shape: Any, dtype: str) -> int | None:
+def bytes_of(shape: Any, dtype: str) -> int | None:
+    """The size of a tensor; None where a size is a symbol."""
     if any(not isinstance(dim, int | tirx.IntImm) for dim in shape):
         return None
     kind = DataType(dtype)

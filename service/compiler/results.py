@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import IRModule, relax, tirx
-from tvm.runtime import DataType
+from tvm import IRModule, relax
 
 from service.compiler.clock import Duration, Stopwatch
-from service.compiler.functions import describe, readable_back
+from service.compiler.functions import bytes_of, describe, readable_back
 from service.errors import JsonObject
-from service.listings import bytecode_functions, llvm_functions
+from service.listings import bytecode_functions, llvm_functions, snapshot_of
 from service.nouns import Stage
 
 # The passes of TVM's build that part one result from the next.
@@ -78,8 +77,7 @@ class BuildRecorder:
         self._phases[stage] = self._clock.lap()
 
     def _result(self, stage: Stage, entries: list[JsonObject], details: JsonObject) -> Result:
-        text = "\n".join(str(entry["text"]) for entry in entries)
-        blob = json.dumps({"text": text, "functions": entries, "changes": None}, ensure_ascii=False).encode()
+        blob = json.dumps(snapshot_of(entries), ensure_ascii=False).encode()
         return Result(stage, blob, len(entries), self._phases.get(stage, Duration()), details)
 
 
@@ -99,21 +97,14 @@ def _memory_plan(mod: IRModule) -> JsonObject:
         for call in calls:
             name = getattr(getattr(call, "op", None), "name", "") if isinstance(call, relax.Call) else ""
             if name == "relax.memory.alloc_storage":
-                storages += _elements(call.args[0])
+                storages += _bytes_of(call.args[0], "uint8")
             elif name == "relax.memory.alloc_tensor":
-                tensors += _elements(call.args[2]) * _width(str(call.ty.dtype))
+                tensors += _bytes_of(call.args[2], str(call.ty.dtype))
     if not storages:
         return {}
     return {"allocated_bytes": storages, "tensor_bytes": tensors, "reused_bytes": max(tensors - storages, 0)}
 
 
-def _elements(shape: Any) -> int:
-    count = 1
-    for dim in getattr(shape, "values", []):
-        count *= int(dim) if isinstance(dim, int | tirx.IntImm) else 0
-    return count
-
-
-def _width(dtype: str) -> int:
-    kind = DataType(dtype)
-    return -(-int(kind.bits) * int(kind.lanes) // 8)
+def _bytes_of(shape: Any, dtype: str) -> int:
+    """0 where a size, or the whole shape, is a symbol."""
+    return (bytes_of(shape.values, dtype) or 0) if isinstance(shape, relax.ShapeExpr) else 0

@@ -12,7 +12,7 @@ from tvm import IRModule, relax
 
 from service.compiler.kernel_cache import KernelCache
 from service.compiler.tolerance import compare
-from service.compiler.verify import Case
+from service.compiler.verify import Case, largest_input
 from service.errors import ExecutionFailed, JsonObject, RequestProblem
 from service.runtime.session import ENTRY, Array, Session
 
@@ -57,6 +57,7 @@ class StepNumbers:
 
     def __post_init__(self) -> None:
         self._kernels = KernelCache(self.target)
+        self._scale = largest_input(self.case.inputs)
         self._last: Numbers | None = None
 
     def check(self, mod: IRModule, step: int, changed: bool) -> Numbers:
@@ -111,10 +112,7 @@ class StepNumbers:
             raise ExecutionFailed(problem.detail, **problem.extensions) from problem
 
     def _report(self, name: str, actual: Array, expected: Array, wide: Array | None) -> JsonObject:
-        scale = max(
-            (float(np.abs(value[np.isfinite(value)]).max(initial=0.0)) for value in self._floats()), default=0.0
-        )
-        report = compare(actual, expected, wide, depth=self.depth, input_scale=scale)
+        report = compare(actual, expected, wide, depth=self.depth, input_scale=self._scale)
         means: JsonObject = {"mean_abs_error": None, "mean_rel_error": None}
         if report["max_abs_error"] is not None and actual.shape == expected.shape:
             mine, theirs = (value.astype(np.float64) for value in (actual, expected))
@@ -124,9 +122,6 @@ class StepNumbers:
             means = {"mean_abs_error": _mean(error), "mean_rel_error": _mean(relative)}
         kept = ("max_abs_error", "max_rel_error", "passed", "reason")
         return {"name": name, **{key: report[key] for key in kept if key in report}, **means}
-
-    def _floats(self) -> list[Array]:
-        return [value.astype(np.float64) for value in self.case.inputs if value.dtype.kind in "fV"]
 
     def _first_binding(self, mod: IRModule) -> JsonObject | None:
         """The first binding of the entry that still stands for a node of the model and does not have its value."""

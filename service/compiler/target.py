@@ -13,6 +13,7 @@ import tvm
 from tvm.target import codegen
 
 from service.errors import BuildFailed, JsonObject, nearest
+from service.host_cpu import host_flags
 from service.nouns import Target
 
 NATIVE = "native"
@@ -134,18 +135,9 @@ def _hidden_features() -> tuple[str, ...]:
 
     Cached, because a sandboxed worker may not read /proc any more: the process it was forked from has asked before.
     """
-    flags = _linux_flags()
+    flags = host_flags()
     if not flags:
         return ()
     model = codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": host_cpu()}))
     names = sorted(str(feature) for feature in model)
     return tuple(f"-{name}" for name in names if name in _LINUX_FLAGS and (_LINUX_FLAGS[name] or name) not in flags)
-
-
-def _linux_flags() -> frozenset[str]:
-    """The flags line of /proc/cpuinfo; empty where there is none, as on Arm."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())

@@ -236,7 +236,7 @@ def _reports(session: Session, case: Case, depth: int, outputs: tuple[TensorSpec
     if len(actual) != len(case.expected) or len(actual) != len(outputs):
         raise VerificationFailed(f"The library gives {len(actual)} outputs, PyTorch {len(case.expected)}.", outputs=[])
     wide: list[Any] = list(case.wide) if case.wide is not None else [None] * len(actual)
-    scale = _largest_input(case.inputs)
+    scale = largest_input(case.inputs)
     triples = list(zip(actual, case.expected, wide, strict=True))
     reports = [compare(*each, depth=depth, input_scale=scale) for each in triples]
     if case.name == "zero":
@@ -254,7 +254,7 @@ def _reports(session: Session, case: Case, depth: int, outputs: tuple[TensorSpec
     return reports
 
 
-def _largest_input(inputs: list[Array]) -> float:
+def largest_input(inputs: list[Array]) -> float:
     """The largest finite magnitude of the inputs that are floats."""
     values = [np.abs(value[np.isfinite(value)].astype(np.float64)) for value in inputs if value.dtype.kind in "fV"]
     return max((float(value.max()) for value in values if value.size), default=0.0)
