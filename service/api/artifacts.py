@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from service.api.download import zip_answer
 from service.api.problems import check_parameters
-from service.api.repro import chunks
 from service.api.schemas import ArtifactView
 from service.api.state import ServicesDep
 from service.archive import write_archive
-from service.uninterrupted import uninterrupted
-from service.work_folder import work_folder
 
 router = APIRouter(prefix="/artifacts", tags=["artifacts"])
-
-_FILE = "artifact.zip"
 
 
 @router.get("/{id}", response_model=ArtifactView)
@@ -36,12 +32,7 @@ async def get_archive(id: str, request: Request, services: ServicesDep) -> Respo
     """The library with its weights, the manifest, and a script that runs it with numpy and TVM's runtime alone."""
     check_parameters(request)
     found = services.publications.find(id)
-    library = services.compilations.library(found.artifact)
-    with work_folder(services.store.scratch, {}, (_FILE,)) as folder:
-        await uninterrupted(write_archive, folder / _FILE, found.compilation, found.artifact, library)
-        file = (folder / _FILE).open("rb")
-    headers = {
-        "Content-Length": str(os.fstat(file.fileno()).st_size),
-        "Content-Disposition": f'attachment; filename="{found.name[:40]}.zip"',
-    }
-    return StreamingResponse(chunks(file), media_type="application/zip", headers=headers)
+    library = await asyncio.to_thread(services.compilations.library, found.artifact)
+    name = f"{found.name[:40]}.zip"
+    compilation = found.compilation
+    return await zip_answer(services, compilation.id, name, write_archive, compilation, found.artifact, library)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import BinaryIO
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -11,9 +10,9 @@ from pydantic import ValidationError
 
 from service.api.bisect_schemas import BisectionView, BisectRequest
 from service.api.compile import PreferHeader, waiting_time
+from service.api.download import file_answer
 from service.api.json_body import parse_object
 from service.api.problems import check_parameters
-from service.api.repro import chunks
 from service.api.state import Services, ServicesDep
 from service.api.upload import read_body
 from service.bisection import Bisection, Bounds
@@ -103,9 +102,9 @@ async def get_reduced_model(id: str, request: Request, services: ServicesDep) ->
         raise NotFound(
             f"The bisection of {id!r} ({bisection.state.value}) has no reduced model.", path=request.url.path
         )
-    file: BinaryIO = bisection.reduced.open("rb")
-    headers = {"Content-Disposition": f'attachment; filename="reduced-{id[:12]}.pt2"', "Cache-Control": "no-store"}
-    return StreamingResponse(chunks(file), media_type="application/octet-stream", headers=headers)
+    answer = file_answer(bisection.reduced.open("rb"), f"reduced-{id[:12]}.pt2", "application/octet-stream")
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
 
 
 def _parse(data: bytes) -> BisectRequest:
