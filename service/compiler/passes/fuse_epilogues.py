@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tvm import IRModule, relax, tirx
-from tvm.ir import Op, Var
+from tvm.ir import Var
 
-from service.compiler.dataflow import Dataflow, relax_functions
 from service.compiler.report import Report
-from service.compiler.schedules.block_form import write
-from service.compiler.schedules.computation import Computation, Program, inlined, read, shape_of
+from service.compiler.schedules.call_fusor import CallFusor, ProgramCall
+from service.compiler.schedules.computation import Computation, Program, inlined
 from service.compiler.schedules.contraction import find_fold
 from service.compiler.schedules.expressions import Unsupported, rewrite, size
 from service.nouns import Stage
@@ -116,102 +115,33 @@ class Module:
 """  # noqa: E501
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
-        fusor = _Fusor(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            fusor.fuse(gvar, function)
-        if not fusor.count:
-            return mod
-        report.notes.append(f"{fusor.count} functions moved into the one whose result they read.")
-        return relax.transform.DeadCodeElimination()(fusor.builder_.get())
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a function whose Program is known: the operand of each of its inputs."""
-
-    program: Program
-    operands: tuple[Any, ...]
-    name: str
+        fusor = _Fusor(mod)
+        fused = fusor.fused()
+        if fusor.count:
+            report.notes.append(f"{fusor.count} functions moved into the one whose result they read.")
+        return fused
 
 
 @relax.expr_functor.mutator
-class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: IRModule) -> None:
-        super().__init__(mod)
-        self.call_tir = Op.get("relax.call_tir")
-        self.mod = mod
-        self.count = 0
-        self.inside = False
-        self.programs: dict[Any, Program | None] = {}
-        self.pending: dict[Any, _Call] = {}
-        self.uses: dict[Any, int] = {}
-
-    def fuse(self, gvar: Any, function: Any) -> None:
-        """Rewrites one function of the builder's module."""
-        before = self.count
-        self.pending = {}
-        self.uses = _uses(function)
-        rewritten = self.visit_expr(function)
-        if self.count > before:
-            self.builder_.update_func(gvar, rewritten)
-
-    def visit_dataflow_block_(self, block: Any) -> Any:
-        self.inside = True
-        new = super().visit_dataflow_block_(block)
-        self.inside = False
-        return new
-
-    def visit_var_binding_(self, binding: Any) -> None:
-        call = binding.value
-        super().visit_var_binding_(binding)
-        if not self._is_plain(binding):
-            return
-        program = self._program(call.args[0])
+class _Fusor(CallFusor):
+    def fuse_call(self, binding: Any, own: ProgramCall) -> None:
         new = self.visit_expr(binding.var)
-        if program is None or len(program.outputs) != 1:
-            return
-        operands = tuple(self.visit_expr(each) for each in call.args[1].fields)
-        own = _Call(program, operands, str(call.args[0].name_hint))
-        for index, (original, operand) in enumerate(zip(call.args[1].fields, operands, strict=True)):
-            before = self.pending.get(operand) if isinstance(operand, relax.Var) else None
-            if before is None or self.uses.get(original) != 1:
+        for index, (original, operand) in enumerate(zip(binding.value.args[1].fields, own.operands, strict=True)):
+            before = self.calls.get(operand) if isinstance(operand, relax.Var) else None
+            if before is None or self.dataflow.uses(original) != 1:
                 continue
             merged = _merged(before, own, index)
             if merged is None:
                 continue
-            gvar = self.builder_.add_func(write(merged.program, {}), merged.name)
-            call = relax.call_tir(gvar, relax.Tuple(list(merged.operands)), binding.var.ty)
-            inner = isinstance(binding.var, relax.DataflowVar)
-            new = self.builder_.emit(call) if inner else self.builder_.emit_output(call)
-            self.set_var_remap(binding.var, new)
+            new = self.replace(binding, self.add(merged.program, merged.name), merged.operands)
             self.count += 1
             own = merged
             break
         if own.program.folds() and isinstance(binding.var, relax.DataflowVar):
-            self.pending[new] = own
-
-    def _is_plain(self, binding: Any) -> bool:
-        call = binding.value
-        return (
-            self.inside
-            and isinstance(call, relax.Call)
-            and call.op == self.call_tir
-            and len(call.args) == 2
-            and isinstance(binding.var.ty, relax.TensorType)
-        )
-
-    def _program(self, gvar: Any) -> Program | None:
-        if gvar not in self.programs:
-            try:
-                program = read(self.mod[gvar])
-                fixed = all(isinstance(each, int) for buffer in program.parameters for each in shape_of(buffer))
-                self.programs[gvar] = inlined(program) if fixed and program.has_inputs_first() else None
-            except Unsupported:
-                self.programs[gvar] = None
-        return self.programs[gvar]
+            self.calls[new] = own
 
 
-def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
+def _merged(before: ProgramCall, after: ProgramCall, index: int) -> ProgramCall | None:
     """`after` with the computation of its operand `index`, which is the result of `before`; None if that cannot be."""
     after = _apart(before, after)
     source, result = after.program.inputs[index], before.program.outputs[0]
@@ -235,10 +165,10 @@ def _merged(before: _Call, after: _Call, index: int) -> _Call | None:
     except Unsupported:
         return None
     operands = (*before.operands, *(operand for _, operand in others))
-    return _Call(program, operands, f"{before.name}_{after.name.removeprefix('fused_')}")
+    return ProgramCall(program, operands, f"{before.name}_{after.name.removeprefix('fused_')}")
 
 
-def _apart(before: _Call, after: _Call) -> _Call:
+def _apart(before: ProgramCall, after: ProgramCall) -> ProgramCall:
     """`after` with buffers of its own where it calls a function that is in `before` already."""
     program = after.program
     taken = {*before.program.parameters, *(each.buffer for each in before.program.computations)}
@@ -260,12 +190,3 @@ def _apart(before: _Call, after: _Call) -> _Call:
         tuple(map(own, buffers)) for buffers in (program.inputs, program.outputs, program.parameters)
     )
     return replace(after, program=Program(inputs, outputs, computations, parameters))
-
-
-def _uses(function: Any) -> dict[Any, int]:
-    dataflow = Dataflow(function)
-    found: dict[Any, int] = {}
-    relax.analysis.post_order_visit(
-        function, lambda each: found.setdefault(each, dataflow.uses(each)) if isinstance(each, relax.Var) else None
-    )
-    return found

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tvm import IRModule, relax, tirx
-from tvm.ir import Op
 from tvm.ir.prim import expr as prim
 
-from service.compiler.dataflow import relax_functions
 from service.compiler.report import Report
-from service.compiler.schedules.block_form import write
-from service.compiler.schedules.computation import Computation, Program, inlined, read, shape_of
+from service.compiler.schedules.call_fusor import CallFusor, ProgramCall
+from service.compiler.schedules.computation import Computation, Program, shape_of
 from service.compiler.schedules.contraction import find_contraction, is_load
 from service.compiler.schedules.expressions import Unsupported, integer, loads, rewrite
 from service.nouns import Stage
@@ -95,94 +93,40 @@ class Module:
 """  # noqa: E501
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
-        fusor = _Fusor(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            fusor.fuse(gvar, function)
-        if not fusor.count:
-            return mod
-        report.notes.append(f"{fusor.count} views moved into the matrix products that read them.")
-        return relax.transform.DeadCodeElimination()(fusor.builder_.get())
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a function whose Program is known: the operand of each of its inputs."""
-
-    program: Program
-    operands: tuple[Any, ...]
-    name: str
+        fusor = _Fusor(mod)
+        fused = fusor.fused()
+        if fusor.count:
+            report.notes.append(f"{fusor.count} views moved into the matrix products that read them.")
+        return fused
 
 
 @relax.expr_functor.mutator
-class _Fusor(relax.PyExprMutator):  # type: ignore[misc]
+class _Fusor(CallFusor):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.call_tir = Op.get("relax.call_tir")
-        self.mod = mod
-        self.count = 0
-        self.inside = False
-        self.programs: dict[Any, Program | None] = {}
-        self.views: dict[Any, _Call] = {}
         self.written: dict[Any, Any] = {}
 
-    def fuse(self, gvar: Any, function: Any) -> None:
-        """Rewrites one function of the builder's module."""
-        before = self.count
-        self.views = {}
-        rewritten = self.visit_expr(function)
-        if self.count > before:
-            self.builder_.update_func(gvar, rewritten)
-
-    def visit_dataflow_block_(self, block: Any) -> Any:
-        self.inside = True
-        new = super().visit_dataflow_block_(block)
-        self.inside = False
-        return new
-
-    def visit_var_binding_(self, binding: Any) -> None:
-        call = binding.value
-        super().visit_var_binding_(binding)
-        if not self.inside or not isinstance(call, relax.Call) or call.op != self.call_tir or len(call.args) != 2:
-            return
-        program = self._program(call.args[0])
-        if program is None:
-            return
-        own = _Call(program, tuple(self.visit_expr(each) for each in call.args[1].fields), str(call.args[0].name_hint))
+    def fuse_call(self, binding: Any, own: ProgramCall) -> None:
         if _is_view(own):
             if isinstance(binding.var, relax.DataflowVar):
-                self.views[self.visit_expr(binding.var)] = own
+                self.calls[self.visit_expr(binding.var)] = own
             return
-        key: list[Any] = [call.args[0]]
+        key: tuple[Any, ...] = (binding.value.args[0],)
         for buffer in _operands_of_product(own):
             index = next(i for i, each in enumerate(own.program.inputs) if each.same_as(buffer))
-            view = self.views.get(own.operands[index]) if isinstance(own.operands[index], relax.Var) else None
+            view = self.calls.get(own.operands[index]) if isinstance(own.operands[index], relax.Var) else None
             if view is not None:
                 own = _with_view(own, index, view)
-                key += [index, id(view.program)]
-        if len(key) > 1:
-            self._emit(binding, own, tuple(key))
-
-    def _emit(self, binding: Any, call: _Call, key: Any) -> None:
+                key = (*key, index, id(view.program))
+        if len(key) == 1:
+            return
         if key not in self.written:
-            self.written[key] = self.builder_.add_func(write(call.program, {}), f"{call.name}_of_views")
-        new = relax.call_tir(self.written[key], relax.Tuple(list(call.operands)), binding.var.ty)
-        inner = isinstance(binding.var, relax.DataflowVar)
-        self.set_var_remap(binding.var, self.builder_.emit(new) if inner else self.builder_.emit_output(new))
+            self.written[key] = self.add(own.program, f"{own.name}_of_views")
+        self.replace(binding, self.written[key], own.operands)
         self.count += len(key) // 2
 
-    def _program(self, gvar: Any) -> Program | None:
-        if gvar not in self.programs:
-            try:
-                program = inlined(read(self.mod[gvar]))
-                fixed = all(isinstance(each, int) for buffer in program.parameters for each in shape_of(buffer))
-                single = len(program.outputs) == 1 and program.has_inputs_first()
-                self.programs[gvar] = program if fixed and single else None
-            except Unsupported:
-                self.programs[gvar] = None
-        return self.programs[gvar]
 
-
-def _is_view(call: _Call) -> bool:
+def _is_view(call: ProgramCall) -> bool:
     """Whether each element of the result is one of the only operand, or that times a number."""
     program = call.program
     if len(program.computations) != 1 or program.computations[0].fold is not None or len(program.inputs) != 1:
@@ -195,7 +139,7 @@ def _is_view(call: _Call) -> bool:
     )
 
 
-def _operands_of_product(call: _Call) -> list[Any]:
+def _operands_of_product(call: ProgramCall) -> list[Any]:
     """The buffers of the two operands of a product of matrices that are computed; none for other functions."""
     try:
         contraction = find_contraction(call.program)
@@ -211,7 +155,7 @@ def _operands_of_product(call: _Call) -> list[Any]:
     return buffers if is_computed else []
 
 
-def _with_view(call: _Call, index: int, view: _Call) -> _Call:
+def _with_view(call: ProgramCall, index: int, view: ProgramCall) -> ProgramCall:
     """`call` with what its operand `index` is a view of in the place of that."""
     source, body = call.program.inputs[index], view.program.computations[0]
 
@@ -242,4 +186,4 @@ def _with_view(call: _Call, index: int, view: _Call) -> _Call:
     inputs = tuple(fresh if each.same_as(source) else each for each in call.program.inputs)
     program = Program(inputs, call.program.outputs, moved, (*inputs, *call.program.outputs))
     operands = (*call.operands[:index], view.operands[0], *call.operands[index + 1 :])
-    return _Call(program, operands, call.name)
+    return ProgramCall(program, operands, call.name)

@@ -16,7 +16,7 @@ from service.compiler.dataflow import relax_functions
 from service.compiler.report import Report
 from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
 from service.compiler.schedules.computation import Program, read, shape_of
-from service.compiler.schedules.expressions import Unsupported
+from service.compiler.schedules.expressions import HasBfloat16, Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.vector_unit import size_of, vector_unit
 from service.compiler.schedules.writer import count
@@ -143,10 +143,12 @@ def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, ker
     name = str(gvar.name_hint)
     entry: JsonObject = {"function": name, "kernel": None, "parameters": {}, "reason": None, "flops": 0}
     entry["bytes"] = _bytes(function)
-    if _has_bfloat16(function):
-        return {**entry, "reason": "bfloat16 has no arithmetic of its own on a CPU: TVM writes it with float32"}
+    try:
+        candidates = _candidates(name, function, calls, parallel)
+    except HasBfloat16 as reason:
+        return {**entry, "reason": str(reason)}
     reasons = []
-    for label, make in _candidates(name, function, calls, parallel):
+    for label, make in candidates:
         try:
             kernel = make()
         except Unsupported as reason:
@@ -157,17 +159,17 @@ def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, ker
     return {**entry, "reason": "; ".join(reasons)}
 
 
-def _has_bfloat16(function: Any) -> bool:
-    # TVM's Python has no visitor of TensorIR; printing takes less than a ms.
-    return "bfloat16" in function.script(show_meta=False)
-
-
 def _candidates(
     name: str, function: Any, calls: list[list[Any]], parallel: bool
 ) -> list[tuple[str, Callable[[], Kernel]]]:
-    """What makes a kernel of each class, by the name of the class, in the order in which they are tried."""
+    """What makes a kernel of each class, by the name of the class, in the order in which they are tried.
+
+    Raises HasBfloat16.
+    """
     try:
         program = read(function)
+    except HasBfloat16:
+        raise
     except Unsupported as reason:
         own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
         return [(f"{reason}; {loops.NAME}", lambda: loops.schedule(name, function, own))]

@@ -13,6 +13,7 @@ from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import BufferStore, For, SeqStmt
 
 from service.compiler.schedules.expressions import (
+    HasBfloat16,
     Unsupported,
     constant,
     integer,
@@ -88,12 +89,12 @@ def _size(extent: Any) -> Any:
 
 
 def read(function: Any) -> Program:
-    """The Program of a TensorIR function. Raises Unsupported where it is not made of maps and folds."""
-    if not isinstance(function.body, SBlockRealize):
-        raise Unsupported("the function has loops of its own")
+    """The Program of a TensorIR function. Raises Unsupported if it is not made of maps and folds, HasBfloat16 first."""
     # TVM's Python has no visitor of TensorIR; printing takes less than a ms.
     if "bfloat16" in function.script(show_meta=False):
-        raise Unsupported("bfloat16 has no arithmetic of its own on a CPU: TVM writes it with float32")
+        raise HasBfloat16
+    if not isinstance(function.body, SBlockRealize):
+        raise Unsupported("the function has loops of its own")
     root = function.body.block
     buffers = [param for param in function.params if isinstance(param.ty, tirx.BufferType)]
     if len(buffers) != len(function.params):

@@ -22,6 +22,13 @@ class Unsupported(Exception):
     """An expression or a function that this schedule cannot do; the message is the reason for the report."""
 
 
+class HasBfloat16(Unsupported):
+    """A function with bfloat16 in it: no schedule at all may have it."""
+
+    def __init__(self) -> None:
+        super().__init__("bfloat16 has no arithmetic of its own on a CPU: TVM writes it with float32")
+
+
 def dtype_of(expr: Any) -> str:
     """The dtype of a scalar expression, by name."""
     return str(expr.ty.dtype)
