@@ -6,6 +6,16 @@ import json
 
 import pytest
 
+from tests.conftest import end_server, start_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server of this file's own: what another test has compiled would be answered from the store."""
+    running = start_server(tmp_path_factory.mktemp("going_on") / "data")
+    yield running
+    end_server(running)
+
 
 def going_on(server, request, **files):
     parts = {"request": (None, json.dumps(request), "application/json"), **files}
