@@ -13,31 +13,8 @@ from service.compiler.schedules.expressions import LEAVES, children, dtype_of, o
 
 # What may not be computed where a condition keeps it from being computed; arithmetic on floats always may.
 _NOT_EVERYWHERE = (TensorLoad, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
-# Operators that stay operations on vectors. Of all others, some become calls of the C library.
-_ON_VECTORS = frozenset(
-    [
-        "if_then_else",
-        "sqrt",
-        "fabs",
-        "floor",
-        "ceil",
-        "trunc",
-        "nearbyint",
-        "round",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "reinterpret",
-        "fma",
-        "likely",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_not",
-        "shift_left",
-        "shift_right",
-    ]
-)
+# Calls that TVM's vectoriser takes apart itself, though their operators do not say that they can be vectorised.
+_TAKEN_APART = frozenset(["prim.if_then_else", "tirx.reinterpret"])
 
 
 def shared(expr: Any) -> Any:
@@ -53,13 +30,16 @@ def shared(expr: Any) -> Any:
 def bound(expr: Any) -> Any:
     """`expr` without any ``Let``: each of its names is bound by a statement of its own, written before.
 
-    A ``Let`` inside an expression prints as text that TVM's parser does not read back. Where a function of the C
-    library is called, which cannot be done on a vector, each name is written out instead: TVM takes such a statement
-    out of its vector loop, and a name that was bound in there would be left behind.
+    A ``Let`` inside an expression prints as text that TVM's parser does not read back. Where something is called that
+    cannot be done on a vector, a function of the C library, say, each name is written out instead: TVM takes such a
+    statement out of its vector loop, and a name that was bound in there would be left behind.
     """
-    calls = [operator_name(each).rpartition(".")[2] for each in walk(expr) if isinstance(each, Call)]
-    calls_out = any(name not in _ON_VECTORS for name in calls)
-    return _written_out(expr, {}) if calls_out else _bound(expr, {}, None)
+    calls = [each for each in walk(expr) if isinstance(each, Call)]
+    return _bound(expr, {}, None) if all(map(_stays_on_vectors, calls)) else _written_out(expr, {})
+
+
+def _stays_on_vectors(call: Call) -> bool:
+    return operator_name(call) in _TAKEN_APART or bool(call.op.get_attr("TVectorizable"))
 
 
 def _written_out(expr: Any, names: dict[Any, Any]) -> Any:

@@ -1,5 +1,7 @@
 """exp, tanh, erf and sigmoid of float32 as polynomials, which LLVM makes vector code of; it calls libm one by one.
 
+And isnan as a comparison, since TVM takes a statement with that call out of its vector loop.
+
 NaN stays NaN and infinities give the limits. Errors are a few units in the last place.
 """
 
@@ -113,10 +115,12 @@ _BY_SYMBOL = {"expf": exp, "tanhf": tanh, "erff": erf}
 
 
 def vectorisable(call: Any, arguments: list[Any]) -> Any:
-    """The polynomial in place of a call on float32; None where there is none for it."""
+    """What a vector loop computes in place of a call; None where that is the call itself."""
+    name = operator_name(call)
+    if name == "tirx.isnan":
+        return tirx.NE(arguments[0], arguments[0])
     if dtype_of(call) != "float32":
         return None
-    name = operator_name(call)
     if name == "tirx.call_pure_extern" and isinstance(arguments[0], tvm.ir.StringImm):
         rule = _BY_SYMBOL.get(arguments[0].value)
         return None if rule is None else _bound(arguments[1], rule)
