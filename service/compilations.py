@@ -29,6 +29,7 @@ from service.errors import (
     UnknownCompilation,
 )
 from service.journal import Journal
+from service.kernel_store import KernelStore
 from service.nouns import (
     CompileJob,
     Limits,
@@ -37,7 +38,7 @@ from service.nouns import (
 )
 from service.pool import Pool
 from service.records import Artifact, Compilation, Request, compilation_id, now
-from service.run import Run
+from service.run import CallersKernels, Run
 from service.store import Store
 from service.uninterrupted import uninterrupted
 
@@ -51,11 +52,14 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 class Compilations:
     """All Compilations of this server. Every method belongs to the event loop's thread."""
 
-    def __init__(self, journal: Journal, store: Store, pool: Pool, limits: Limits) -> None:
+    def __init__(
+        self, journal: Journal, store: Store, pool: Pool, limits: Limits, kernels: KernelStore | None = None
+    ) -> None:
         self._journal = journal
         self._store = store
         self._pool = pool
         self._limits = limits
+        self.kernels = kernels
         self._slots = asyncio.Semaphore(limits.concurrent_compilations)
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._pins: Counter[str] = Counter()
@@ -240,7 +244,9 @@ class Compilations:
         async with self._workers.released(lease, request, run):
             job = self._job(request, lease.library, after)
             lease.begin(key)
-            closing = await run.execute(self._pool, job, lease, keep_step)
+            caller = keys.current.get()
+            kernels = CallersKernels(self.kernels, "" if caller is None else caller.name)
+            closing = await run.execute(self._pool, job, lease, keep_step, kernels)
             library = await self._workers.adopt_library(lease, job) if closing["manifest"] is not None else None
         artifact = None if library is None else Artifact(library, closing["manifest"])
         run.compilation = dataclasses.replace(

@@ -204,6 +204,7 @@ class Limits:
     infer_memory_bytes: int = 4 << 30
     library_bytes: int = 4 << 30
     ir_bytes: int = 64 << 20
+    kernel_cache_bytes: int = 1 << 30
     passes: int = 200
     concurrent_compilations: int = 2
     queued_compilations: int = 64

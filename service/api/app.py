@@ -42,6 +42,7 @@ from service.errors import Problem
 from service.examinations import Examinations
 from service.inspections import Inspections
 from service.journal import Journal
+from service.kernel_store import KernelStore
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
@@ -136,7 +137,7 @@ def asked_keys(settings: Settings) -> Keys | None:
 async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> AsyncIterator[None]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
-    compilations = Compilations(data.journal, data.store, pool, settings.limits)
+    compilations = Compilations(data.journal, data.store, pool, settings.limits, _kernel_store(settings))
     sessions = Sessions(pool, settings.limits, data.store.scratch)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
@@ -158,6 +159,13 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
         await sessions.close()
         await pool.close()
         data.close()
+
+
+def _kernel_store(settings: Settings) -> KernelStore | None:
+    """None where callers cannot be told apart and may be strangers: the kernels of one would run for another."""
+    if asked_keys(settings) is None and not settings.is_local:
+        return None
+    return KernelStore(settings.data / "kernels", settings.limits.kernel_cache_bytes)
 
 
 async def _warm(pool: Pool, role: str) -> None:

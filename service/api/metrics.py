@@ -67,6 +67,13 @@ class _Snapshot(Collector):
         for phase, cpu_ms in sorted(compilations.cpu_ms.items()):
             spent.add_metric([phase], cpu_ms / 1e3)
         yield spent
+        kernels = CounterMetricFamily(
+            "relaxd_kernels", "Kernels that Compilations had of earlier ones, or made", labels=["outcome"]
+        )
+        if compilations.kernels is not None:
+            kernels.add_metric(["known"], compilations.kernels.found)
+            kernels.add_metric(["made"], compilations.kernels.missed)
+        yield kernels
         now = GaugeMetricFamily("relaxd_compilations_now", "Compilations that run or wait", labels=["state"])
         for state, count in compilations.counts().items():
             now.add_metric([state], count)
