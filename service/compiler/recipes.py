@@ -21,7 +21,7 @@ PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {
     "fast": (
         "The quickest code: the generic road, then images with the channels last, and kernels made for the CPU.",
         (
-            *("conv1d_as_conv2d", "fold_views", "generic"),
+            *("conv1d_as_conv2d", "conv3d_as_conv2d", "fold_views", "generic"),
             *("fuse_epilogues", "fuse_views", "channels_last", "legalize_ops", "schedule"),
         ),
     ),
