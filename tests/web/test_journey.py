@@ -67,6 +67,33 @@ def test_a_line_of_source_lights_its_counterparts_down_to_the_assembly(open_page
     assert not any("logits" in line for line in lit(page, 0))
 
 
+def test_a_line_inside_of_a_kernel_lights_what_is_made_of_it(open_page, compiled):
+    """One operator of three that were fused: its node, its block, its lowered line, its instructions, and no other."""
+    compilation = compiled("digits-mlp")
+    last = len(compilation["steps"]) - 1
+    panes = ",".join(f"{last + offset}" for offset in (0, 2, 3, 4))
+    page = open_compilation(open_page, compilation, f"&panes=model,{panes}", viewport={"width": 1900, "height": 900})
+    expect(page.locator(".pane").nth(4).locator(".row").first).to_be_visible()
+    page.locator(".pane-model .row-node", has_text="relu").click()
+    fused, lowered, llvm, assembly = (lit(page, pane) for pane in range(1, 5))
+    assert any('T.sblock("relu")' in line or 'T.sblock("compute")' in line for line in fused)
+    assert not any("matmul_intermediate[" in line and "+" in line for line in fused), fused
+    assert any("relu" in line or "compute" in line for line in lowered)
+    assert all("!dbg" in line for line in llvm)
+    assert all(re.search(r"[0-9a-f]+:  ", line) for line in assembly)
+    # And back, from an instruction to the one node.
+    page.keyboard.press("Escape")
+    expect(page.locator(".row.lit")).to_have_count(0)
+    instruction = (
+        page.locator(".pane").nth(4).locator(".row", has_text=assembly[0].strip().split("\n")[-1].strip()[:12]).first
+    )
+    instruction.locator("code").click(position={"x": 8, "y": 8})
+    nodes = [each for each in lit(page, 0) if "▾" not in each]
+    assert len(nodes) == 1
+    assert "relu" in nodes[0]
+    assert lit(page, 2) == lowered
+
+
 def test_hovering_lights_and_leaving_puts_it_out(open_page, compiled):
     page = open_compilation(open_page, compiled("digits-mlp"))
     binding = page.locator(".pane").nth(1).locator(".row", has_text="relu:")

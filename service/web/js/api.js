@@ -42,7 +42,6 @@ async function call(path, options) {
 }
 
 export const getJson = async (path, options) => (await call(path, options)).json();
-export const getText = async (path, options) => (await call(path, options)).text();
 
 function upload(file, request) {
   const body = new FormData();

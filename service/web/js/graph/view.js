@@ -333,7 +333,7 @@ export class GraphView {
     );
   }
 
-  light(origins) {
+  light({ origins }) {
     this.canvas.lit = (box) => origins.size > 0 && (box.node?.origins ?? []).some((origin) => origins.has(origin));
     this.canvas.draw();
     this.list.light(origins.size ? (row) => this.canvas.lit(row.box) : null, false);

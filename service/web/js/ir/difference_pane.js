@@ -178,16 +178,9 @@ export class DifferencePane {
     return lines.join("\n");
   }
 
-  light(origins, kernels, go) {
-    for (const side of this.sides) {
-      if (!side.listing) continue;
-      const lines = new Set();
-      for (const segment of side.listing.segments) {
-        if (!segment.origins.some((origin) => origins.has(origin))) continue;
-        for (let line = segment.start; line < segment.end; line += 1) lines.add(line);
-      }
-      side.view.light(lines, go && side.name === "right");
-    }
+  light(lit, go) {
+    for (const side of this.sides)
+      if (side.listing) side.view.light(side.listing.linesOf(lit), go && side.name === "right");
   }
 
   focus() {

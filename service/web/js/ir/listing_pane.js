@@ -178,9 +178,7 @@ export class ListingPane {
   }
 
   #segment(line) {
-    const segment = this.listing.segmentAt(line);
-    if (!segment) return null;
-    return { ...segment, kernel: segment.binding ? null : segment.fn };
+    return this.listing.segmentAt(line);
   }
 
   #pick(line) {
@@ -193,22 +191,8 @@ export class ListingPane {
     if (!this.listing.segmentAt(line)) announce("This line comes from no node of the model.");
   }
 
-  light(origins, kernels, go) {
-    if (!this.listing) return;
-    const lines = new Set();
-    const mark = ({ start, end }) => {
-      for (let line = start; line < end; line += 1) lines.add(line);
-    };
-    // A kernel that is called, or whose code it is, says more than the nodes that it shares with others.
-    const named = kernels.size
-      ? this.listing.segments.filter(
-          (segment) => kernels.has(segment.callee) || (!segment.binding && kernels.has(segment.fn)),
-        )
-      : [];
-    for (const segment of named.length ? named : this.listing.segments) {
-      if (segment.origins.some((origin) => origins.has(origin))) mark(segment);
-    }
-    this.view.light(lines, go);
+  light(lit, go) {
+    if (this.listing) this.view.light(this.listing.linesOf(lit), go);
   }
 
   #fold(line) {
