@@ -46,7 +46,7 @@ class BlockOrigins:
             return []
         lines = entry["text"].splitlines()
         starts = [number for number, line in enumerate(lines) if _BLOCK.match(line)]
-        blocks = []
+        blocks: list[JsonObject] = []
         for start, origins in zip(starts, known, strict=True):
             first, last = _region(lines, start, starts)
             name = self._names[entry["name"]][len(blocks)]

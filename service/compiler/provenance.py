@@ -217,9 +217,8 @@ class _Succession:
 
     def _of_place(self, name: str) -> Origins:
         """The origins of what stood before where `name` stands now."""
-        before, after = self._before, self._after
-        above = self._anchored(_walk([name], after.inputs, self._anchors)[1])
-        below = self._anchored(_walk([name], after.readers, self._anchors)[1])
+        before = self._before
+        above, below = self._around(name)
         gone = set(before.nodes) - self._taken
         downwards = _walk(above, before.readers, self._taken)[0] if above else gone
         upwards = _walk(below or {"return"}, before.inputs, self._taken)[0]
@@ -229,16 +228,18 @@ class _Succession:
 
     def _beside(self, name: str, olds: set[str]) -> set[str]:
         """What is gone between `olds`, which `name` goes on as, and what stood before and after them."""
-        before, after = self._before, self._after
-        above = self._anchored(_walk([name], after.inputs, self._anchors)[1])
-        below = self._anchored(_walk([name], after.readers, self._anchors)[1])
-        between = [(olds, below or {"return"}), (above, olds)]
-        return set().union(
-            *(
-                _walk(high, before.readers, self._taken)[0] & _walk(low, before.inputs, self._taken)[0]
-                for high, low in between
-            )
-        )
+        before = self._before
+        above, below = self._around(name)
+        found: set[str] = set()
+        for upper, lower in ((olds, below or {"return"}), (above, olds)):
+            found |= _walk(upper, before.readers, self._taken)[0] & _walk(lower, before.inputs, self._taken)[0]
+        return found
+
+    def _around(self, name: str) -> tuple[set[str], set[str]]:
+        """What stood where `name` comes from, and what stood where it goes to."""
+        above = _walk([name], self._after.inputs, self._anchors)[1]
+        below = _walk([name], self._after.readers, self._anchors)[1]
+        return self._anchored(above), self._anchored(below)
 
     def _anchored(self, names: set[str]) -> set[str]:
         return {old for name in names for old in self._anchors[name]}
@@ -250,18 +251,23 @@ def _rewritten_calls(before: _Graph, after: _Graph) -> dict[str, str]:
     A pass that rewrites a kernel names it after the old one (``matmul_last``), which is gone then. Where a kernel is
     called as often as before, its calls have kept their order.
     """
-    old, new = defaultdict(list), defaultdict(list)
-    for calls, graph in ((old, before), (new, after)):
-        for name, node in graph.nodes.items():
-            if "callee" in node:
-                calls[node["callee"]].append(name)
+    old, new = _by_callee(before), _by_callee(after)
     found: dict[str, str] = {}
     for callee, names in new.items():
         earlier = [each for each in old if each not in new and callee.startswith(f"{each}_")]
         origin = callee if callee in old else max(earlier, key=len, default="")
-        if len(old[origin] if origin else ()) == len(names):
+        if len(old.get(origin, ())) == len(names):
             found.update(zip(names, old[origin], strict=True))
     return found
+
+
+def _by_callee(graph: _Graph) -> dict[str, list[str]]:
+    """The calls of each function, in order."""
+    calls: dict[str, list[str]] = defaultdict(list)
+    for name, node in graph.nodes.items():
+        if "callee" in node:
+            calls[node["callee"]].append(name)
+    return calls
 
 
 def _walk(
