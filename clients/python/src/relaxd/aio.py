@@ -21,7 +21,7 @@ from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
 from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
 from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
-from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot, Verification
 from relaxd.publishing import Artifact, PublishedModel
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
@@ -296,6 +296,10 @@ class AsyncCompilation(CompilationRecord):
     async def profile(self, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
         """As `Compilation.profile`."""
         return await self._client.profile(self.id, runs=runs, sizes=sizes)
+
+    async def verify(self, *, wait_s: float = 600.0) -> Verification:
+        """As `Compilation.verify`."""
+        return await self._client._run(calls.verify(self, wait_s))
 
     async def bisect(
         self, *, symptom: str = "auto", against: str | None = None, on_progress: OnProgress | None = None

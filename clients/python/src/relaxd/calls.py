@@ -14,7 +14,7 @@ from urllib.parse import quote
 from numpy.typing import ArrayLike
 
 from relaxd.errors import CompilationError, RelaxdError, RequestError, StillRunning, UnknownCompilation, problem_error
-from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Signature, Snapshot, Step, TensorSpec
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Signature, Snapshot, Step, TensorSpec, Verification
 from relaxd.record import CompilationRecord
 from relaxd.report import text_diff
 from relaxd.sending import Flow, Pause, Request, UploadParts, read_answer, send
@@ -156,6 +156,36 @@ def _succeeded(record: CompilationRecord) -> CompilationRecord:
     slug = "cancelled" if record.state == "cancelled" else record.state
     detail = f"The compilation {slug} and the server says no more of it."
     raise problem_error({"type": f"/problems/{slug}", "detail": detail, "compilation": record.id})
+
+
+def verify(record: CompilationRecord, wait_s: float) -> Flow[Verification]:
+    """The verdict on the numbers of the library and of every step, which are checked now where they were not."""
+    if record.checks == "every_step" and record.verification is not None:
+        return record.verification
+    if not record.ended:
+        raise StillRunning(record.id, 0)
+    recipe = record.raw["recipe"]
+    checked = yield from compile_model(
+        None,
+        passes=[],
+        verify="every_step",
+        special_values=record.raw.get("special_values"),
+        inputs=None,
+        example_inputs=None,
+        target=record.recipe.target or None,
+        importing=record.raw.get("import"),
+        pass_context=recipe.get("context"),
+        until=recipe.get("until"),
+        base=(record.id, len(record.recipe.passes)),
+        keep=False,
+        on_step=None,
+        wait_s=wait_s,
+    )
+    if checked.verification is None:
+        raise ValueError(
+            "it ends before anything is built (`until`): its steps have their errors, a library it has not"
+        )
+    return checked.verification
 
 
 def compilations(limit: int | None) -> Flow[list[CompilationRecord]]:

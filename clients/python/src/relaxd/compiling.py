@@ -14,6 +14,7 @@ from relaxd.calls import InputSpecs, OnStep, Passes
 from relaxd.client import Client, Compilation
 from relaxd.connection import DEFAULT_URL
 from relaxd.exporting import model_file
+from relaxd.local import LOCAL, local_client
 from relaxd.nouns import Step
 
 
@@ -34,9 +35,10 @@ def compile(
     `model` is an nn.Module (exported here by torch.export in evaluation mode, with `example_inputs`, a tuple or a dict
     by argument name, and `dynamic_shapes`, where a string stands for the Dim of that name), an ExportedProgram, a
     ScriptModule, a GraphModule, or the path of a file. `url` is the server's; without it that of the environment
-    variable ``RELAXD_URL``, or the local one. `progress` shows the step at work, by rich; None is where stderr is a
-    terminal or a notebook. `inputs`, `on_step` and `options` are those of `Client.compile`, whose errors it raises, and
-    TypeError for arguments that make no model file.
+    variable ``RELAXD_URL``, or that on port 8000 here; ``local`` starts one for this process alone (`local_client`).
+    `progress` shows the step at work, by rich; None is where stderr is a terminal or a notebook. `inputs`, `on_step`
+    and `options` are those of `Client.compile`, whose errors it raises, and TypeError for arguments that make no model
+    file.
     """
     with model_file(model, example_inputs, dynamic_shapes) as file:
         declared = inputs if inputs is not None else file.inputs
@@ -77,6 +79,6 @@ def _shown(progress: bool | None, on_step: OnStep | None) -> Iterator[OnStep | N
 @functools.cache
 def _client(url: str, api_key: str | None) -> Client:
     """One Client per server and key, which the Compilations go on using; closed when the process ends."""
-    client = Client(url, api_key=api_key)
-    atexit.register(client.close)
-    return client
+    opened = contextlib.ExitStack()
+    atexit.register(opened.close)
+    return opened.enter_context(local_client() if url == LOCAL else Client(url, api_key=api_key))
