@@ -71,6 +71,13 @@ class InnerPassView(BaseModel):
     text: str | None
 
 
+class ExampleView(BaseModel):
+    """The example inputs and PyTorch eager's outputs, by name, as POST /infer has them; not where they are large."""
+
+    inputs: dict[str, JsonValue]
+    outputs: dict[str, JsonValue]
+
+
 class SnapshotView(BaseModel):
     """The IR after one step."""
 
@@ -82,6 +89,7 @@ class SnapshotView(BaseModel):
     changes: FunctionChangesView | None
     inner: list[InnerPassView] | None = Field(default=None, description="With `expand`.")
     origins: list[dict[str, JsonValue]] | None = Field(default=None, description="Of step 0: the model's nodes.")
+    example: ExampleView | None = Field(default=None, description="Of step 0, where every step is verified.")
 
 
 class OriginView(BaseModel):

@@ -96,6 +96,9 @@ export class Progress {
         ? null
         : button("Cancel", () => remove(a.id).catch((error) => announce(error.message)), { class: "cancel" }),
       a.problem ? problemCard(a.problem, { id: a.id }) : null,
+      a.problem
+        ? button("Find the pass at fault", () => change({ tab: "bisect" }, { history: "push" }), { class: "find" })
+        : null,
       a.state === "cancelled"
         ? h(
             "p",

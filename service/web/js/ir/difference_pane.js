@@ -5,7 +5,7 @@ import { stepName } from "../format.js";
 import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
-import { change, compilationOf, findStep, state } from "../state.js";
+import { change, compilationOf, findStep, state, stepKey } from "../state.js";
 import { CodeView } from "./code_view.js";
 import { condensed, difference } from "./difference.js";
 import { listing } from "./listing.js";
@@ -52,9 +52,9 @@ export class DifferencePane {
   async show(pane) {
     this.pane = pane;
     const places = [pane.left, pane.right];
-    const steps = places.map(({ side, step }) => findStep(side, step));
+    const steps = places.map(findStep);
     const key = places
-      .map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at]?.stage}/${steps[at]?.index}`)
+      .map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at] && stepKey(steps[at])}`)
       .join("~");
     this.#head();
     if (key === this.key) return;

@@ -1,7 +1,8 @@
 // A Listing is the text of one step with its structure: lines, functions, and which lines come from which nodes of the model.
 
 import { getJson, irPath, isResult } from "../api.js";
-import { compilationOf } from "../state.js";
+import { compilationOf, stepKey } from "../state.js";
+import { innerPasses } from "./inner.js";
 
 /**
  * @typedef {{name: string, title: string, start: number, end: number, kind: string}} Span a function: lines start to end - 1
@@ -258,7 +259,11 @@ export function snapshot(id, step) {
 /** The Listing of a step, once. */
 export function listing(side, step) {
   const { id, steps } = compilationOf(side);
-  return keep(`${id}/${step.stage}/${step.index}`, async () => {
+  return keep(`${id}/${stepKey(step)}`, async () => {
+    if (step.inner !== undefined) {
+      const passes = await innerPasses(id, step);
+      return new Listing(passes[step.inner]?.text ?? "# This pass changed nothing.", "inner", [], { id });
+    }
     const found = await snapshot(id, step);
     if (!isResult(step))
       return new Listing(found.text, step.stage, found.functions, { id, isLast: step.index === steps.at(-1).index });
