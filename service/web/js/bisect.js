@@ -120,7 +120,8 @@ export class BisectView {
     }
     this.found = found;
     fill(this.result, this.#progress(found), this.#finding(found), this.#reduced(found), this.#tried(found));
-    if (ended) announce(found.found ? `${KINDS[found.found.kind]} at ${place(found.found)}.` : "The bisection has ended.");
+    if (ended)
+      announce(found.found ? `${KINDS[found.found.kind]} at ${place(found.found)}.` : "The bisection has ended.");
     if (runs) this.asking = setTimeout(() => this.#ask(), ASK_EVERY_MS);
   }
 
@@ -138,7 +139,14 @@ export class BisectView {
   #finding({ found, problem, state: ended, notes }) {
     if (problem) return problemCard(problem);
     if (!found)
-      return ended === "succeeded" ? h("p", { class: "empty" }, "Nothing was found.", notes.map((note) => ` ${note}`)) : null;
+      return ended === "succeeded"
+        ? h(
+            "p",
+            { class: "empty" },
+            "Nothing was found.",
+            notes.map((note) => ` ${note}`),
+          )
+        : null;
     const rows = [
       ["step", place(found)],
       ["pass of TVM", found.inner_pass],
@@ -146,7 +154,12 @@ export class BisectView {
       ["node of the model", found.node],
       ["binding", found.binding],
       ["signal", found.signal],
-      ["time", found.after_ms === null ? null : `${milliseconds(found.before_ms)} before, ${milliseconds(found.after_ms)} after`],
+      [
+        "time",
+        found.after_ms === null
+          ? null
+          : `${milliseconds(found.before_ms)} before, ${milliseconds(found.after_ms)} after`,
+      ],
       ["TVM says", found.message],
     ];
     return h(
@@ -156,7 +169,9 @@ export class BisectView {
       h(
         "dl",
         null,
-        rows.filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", null, h("code", null, value))]),
+        rows
+          .filter(([, value]) => value)
+          .map(([name, value]) => [h("dt", null, name), h("dd", null, h("code", null, value))]),
       ),
       notes.map((note) => h("p", { class: "muted" }, note)),
       state.a.steps.some(({ index }) => index === Math.max(0, found.step - 1))

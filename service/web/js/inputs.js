@@ -110,7 +110,10 @@ export class InputForm {
   }
 
   #recorded() {
-    fill(this.area, h("p", { class: "muted" }, "The example that came with the model, whose answer PyTorch has given."));
+    fill(
+      this.area,
+      h("p", { class: "muted" }, "The example that came with the model, whose answer PyTorch has given."),
+    );
     this.value = this.recorded;
     this.onChange();
   }

@@ -162,7 +162,9 @@ export class Rail {
         const earlier = passes.findLastIndex((other, index) => index < at && other.text !== null);
         const left = earlier >= 0 ? { side: "a", step: step.index, inner: earlier } : before;
         const place = { side: "a", step: step.index, inner: at };
-        const shownNow = state.panes.some((pane) => pane.kind === "ir" && pane.step === step.index && pane.inner === at);
+        const shownNow = state.panes.some(
+          (pane) => pane.kind === "ir" && pane.step === step.index && pane.inner === at,
+        );
         const open = h(
           "button",
           {

@@ -51,7 +51,9 @@ export class TryView {
     this.code = h("div", { class: "snippets" });
     this.forms = null;
     const changed = () => this.forms && this.#showSnippets();
-    this.forms = signature.inputs.map((spec) => new InputForm(spec, this.sizes, changed, this.example?.inputs[spec.name]));
+    this.forms = signature.inputs.map(
+      (spec) => new InputForm(spec, this.sizes, changed, this.example?.inputs[spec.name]),
+    );
     const symbols = Object.entries(signature.symbols ?? {}).map(([name, { min, max }]) =>
       field(
         `size of ${name}`,
@@ -142,7 +144,9 @@ export class TryView {
           "div",
           { class: "output" },
           h("h4", null, name, " ", h("code", { class: "muted" }, spec ? shapeText(spec) : "")),
-          name in recorded ? beside(values, recorded[name], eager) : [picture(values), h("p", { class: "muted" }, distance(eager))],
+          name in recorded
+            ? beside(values, recorded[name], eager)
+            : [picture(values), h("p", { class: "muted" }, distance(eager))],
           h(
             "details",
             null,

@@ -133,7 +133,9 @@ export class GraphView {
       h(
         "select",
         { "aria-label": "Colour of the nodes", onChange: colour },
-        [...COLOURINGS, ...(state.b ? [["other", `by what ${this.#other().name} lacks`]] : [])].map(([value, label]) => h("option", { value, selected: value === this.colouring }, label)),
+        [...COLOURINGS, ...(state.b ? [["other", `by what ${this.#other().name} lacks`]] : [])].map(([value, label]) =>
+          h("option", { value, selected: value === this.colouring }, label),
+        ),
       ),
       button("Open all", () => all(true)),
       button("Close all", () => all(false)),

@@ -53,9 +53,7 @@ export class DifferencePane {
     this.pane = pane;
     const places = [pane.left, pane.right];
     const steps = places.map(findStep);
-    const key = places
-      .map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at] && stepKey(steps[at])}`)
-      .join("~");
+    const key = places.map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at] && stepKey(steps[at])}`).join("~");
     this.#head();
     if (key === this.key) return;
     this.key = key;

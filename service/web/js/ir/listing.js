@@ -55,7 +55,8 @@ export class Listing {
     // By itself, a function has its type variables in front of it.
     const own = entry.text.trimEnd().split("\n");
     const before = own.length - (span.end - span.start);
-    const exact = own.at(-1).trim() === this.lines[span.end - 1].trim() && own[before]?.trim() === this.lines[span.start].trim();
+    const exact =
+      own.at(-1).trim() === this.lines[span.end - 1].trim() && own[before]?.trim() === this.lines[span.start].trim();
     const found = [];
     for (let line = span.start; line < span.end; line += 1) {
       const number = before + line - span.start + 1;
@@ -142,9 +143,12 @@ export class Listing {
     const named = this.segments.filter((each) => kernels.has(each.callee) || kernels.has(each.kernel));
     const isPart = (each) => each.statements && [...each.statements].every((one) => statements.has(one));
     // Lines of kernels are those of one compilation; nodes are those of the model.
-    const exact = id === this.id && statements.size ? named.filter((each) => kernels.has(each.kernel) && isPart(each)) : [];
+    const exact =
+      id === this.id && statements.size ? named.filter((each) => kernels.has(each.kernel) && isPart(each)) : [];
     if (exact.length) return linesIn([...exact, ...named.filter((each) => kernels.has(each.callee))]);
-    const related = (named.length ? named : this.segments).filter((each) => each.origins.some((one) => origins.has(one)));
+    const related = (named.length ? named : this.segments).filter((each) =>
+      each.origins.some((one) => origins.has(one)),
+    );
     const isWhole = (each) => each.kernel && each.origins.length === (this.known.get(each.kernel)?.origins.length ?? 0);
     const narrow = new Set(related.filter((each) => each.kernel && !isWhole(each)).map((each) => each.kernel));
     // Where blocks of a kernel are known, what belongs to the kernel as a whole says nothing of some of its nodes.
@@ -185,7 +189,11 @@ export class Listing {
 function add(segments, { binding = null, callee = null, ...segment }) {
   const before = segments.at(-1);
   const same = (one, other) => one?.size === other?.size && [...(one ?? [])].every((each) => other.has(each));
-  if (before?.end === segment.start && before.kernel === segment.kernel && same(before.statements, segment.statements)) {
+  if (
+    before?.end === segment.start &&
+    before.kernel === segment.kernel &&
+    same(before.statements, segment.statements)
+  ) {
     const alike = before.origins.length === segment.origins.length;
     if (alike && before.origins.every((each, at) => each === segment.origins[at])) {
       before.end = segment.end;

@@ -13,16 +13,18 @@ import { listing } from "./listing.js";
 /** A select with the steps of A that are `wanted`, and of B if there is one. `chosen` is {side, step}. */
 export function stepSelect(label, chosen, onChoose, extra = [], wanted = () => true) {
   const group = (side) =>
-    shown(compilationOf(side)).filter(wanted).map((step) =>
-      h(
-        "option",
-        {
-          value: `${side}${step.index}`,
-          selected: side === chosen?.side && step.index === chosen.step && chosen.inner === undefined,
-        },
-        `${step.index}  ${stepName(step)}`,
-      ),
-    );
+    shown(compilationOf(side))
+      .filter(wanted)
+      .map((step) =>
+        h(
+          "option",
+          {
+            value: `${side}${step.index}`,
+            selected: side === chosen?.side && step.index === chosen.step && chosen.inner === undefined,
+          },
+          `${step.index}  ${stepName(step)}`,
+        ),
+      );
   const inside = chosen?.inner === undefined ? null : findStep(chosen);
   const options = state.b
     ? ["a", "b"].map((side) => h("optgroup", { label: side.toUpperCase() }, group(side)))
