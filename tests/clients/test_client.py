@@ -181,7 +181,7 @@ def test_cancelling_the_task_stops_the_waiting_and_not_the_compilation(monkeypat
         async with AsyncClient("http://server", transport=httpx.MockTransport(fake)) as client:
             await asyncio.wait_for(client.compile(b"PK"), timeout=0.2)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(asyncio.TimeoutError):
         asyncio.run(use())
     assert fake.sent() == ["POST /compile", f"GET /compile/{ID}"]
 

@@ -19,7 +19,7 @@ from relaxd import bisection as bisections
 from relaxd import calls, publishing, surveys
 from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
-from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
+from relaxd.calls import InputSpecs, ModelSource, OnRecord, OnStep, Passes
 from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
 from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot, Verification
 from relaxd.publishing import Artifact, PublishedModel
@@ -73,6 +73,7 @@ class AsyncClient:
         base: tuple[str, int] | None = None,
         keep: bool = False,
         on_step: OnStep | None = None,
+        on_record: OnRecord | None = None,
         wait_s: float = 600.0,
     ) -> AsyncCompilation:
         """As `Client.compile`. Cancelling the task stops the waiting, not the Compilation, which others may share."""
@@ -90,6 +91,7 @@ class AsyncClient:
             base=base,
             keep=keep,
             on_step=on_step,
+            on_record=on_record,
             wait_s=wait_s,
         )
         return self._bind(await self._run(flow))

@@ -24,6 +24,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes"
 Passes: TypeAlias = "str | Sequence[str | Mapping[str, Any]]"
 InputSpecs: TypeAlias = "Sequence[TensorSpec | Mapping[str, Any]]"
 OnStep: TypeAlias = Callable[[Step], object]
+OnRecord: TypeAlias = Callable[[CompilationRecord], object]
 
 IR_FORMATS = {
     "text": "text/plain",
@@ -56,11 +57,13 @@ def compile_model(
     keep: bool,
     on_step: OnStep | None,
     wait_s: float,
+    on_record: OnRecord | None = None,
 ) -> Flow[CompilationRecord]:
     """The Compilation of the model, once it has succeeded.
 
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
-    that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
+    that the server already had; `on_record` with the Compilation as it stands, each time that it was asked for.
+    Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
     _check_start(source, base)
     document = request_document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
@@ -74,6 +77,8 @@ def compile_model(
 
     def report(record: CompilationRecord) -> None:
         nonlocal reported
+        if on_record is not None:
+            on_record(record)
         for step in record.steps[reported:]:
             # Counted first: a callback that raises ends the call, but must not see the step again.
             reported += 1
@@ -93,7 +98,7 @@ def compile_model(
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise StillRunning(record.id, wait_s)
-        longest_s = UNWATCHED_POLL_S if on_step is None else WATCHED_POLL_S
+        longest_s = UNWATCHED_POLL_S if on_step is None and on_record is None else WATCHED_POLL_S
         asked_at = time.monotonic()
         record = yield from get(record.id, min(longest_s, max(1, round(left_s))))
         report(record)

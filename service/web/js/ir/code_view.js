@@ -131,7 +131,14 @@ export class CodeView {
         before = element.nextSibling;
       }
     }
+    this.#tellPresent();
     this.#rule();
+  }
+
+  /** The present row for screen readers, while it is drawn: no attribute may name what is not there. */
+  #tellPresent() {
+    if (this.drawn.has(this.row)) this.element.setAttribute("aria-activedescendant", `${this.id}-${this.row}`);
+    else this.element.removeAttribute("aria-activedescendant");
   }
 
   #row(row) {
@@ -236,7 +243,6 @@ export class CodeView {
     }
     this.#reveal(this.row, center);
     this.#draw();
-    this.element.setAttribute("aria-activedescendant", `${this.id}-${this.row}`);
   }
 
   #reveal(row, center) {

@@ -13,13 +13,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relaxd.calls import OnStep
+from relaxd.calls import OnRecord, OnStep
 from relaxd.cli.session import ApiKey, AsJson, Id, Session, Url, session
 from relaxd.cli.words import read_base, read_input, read_passes
 from relaxd.client import Compilation
 from relaxd.connection import DEFAULT_URL
 from relaxd.local import LOCAL
 from relaxd.nouns import Step, TensorSpec
+from relaxd.progress import progress_bar
 
 
 def compile_file(
@@ -57,7 +58,7 @@ def compile_file(
         presets = [] if passes is None else [recipe.name for recipe in opened.client.recipes()]
         target = {name: value for name, value in (("threads", threads), ("cpu", cpu)) if value is not None}
         start = None if base is None else read_base(base)
-        with _watched(opened) as on_step:
+        with _watched(opened) as (on_step, on_record):
             done = opened.client.compile(
                 file,
                 passes=None if passes is None else read_passes(passes, presets),
@@ -70,6 +71,7 @@ def compile_file(
                 base=None if start is None else (opened.resolve(start[0]), start[1]),
                 keep=keep,
                 on_step=on_step if watch else None,
+                on_record=on_record,
                 wait_s=wait,
             )
         shown = list(described(done))
@@ -79,8 +81,8 @@ def compile_file(
 
 
 @contextlib.contextmanager
-def _watched(opened: Session) -> Iterator[OnStep]:
-    """A function for each step, and a spinner where stderr is a terminal."""
+def _watched(opened: Session) -> Iterator[tuple[OnStep, OnRecord | None]]:
+    """A function for each step, and where stderr is a terminal one for a progress bar."""
 
     def on_step(step: Step) -> None:
         error = "" if step.error is None else f"  error {step.error:.1e}"
@@ -91,10 +93,10 @@ def _watched(opened: Session) -> Iterator[OnStep]:
         to.print(Text(text, style="" if step.changed else "dim"), soft_wrap=True)
 
     if not opened.progress.is_terminal:
-        yield on_step
+        yield on_step, None
         return
-    with opened.progress.status("compiling"):
-        yield on_step
+    with progress_bar(opened.progress) as on_record:
+        yield on_step, on_record
 
 
 def described(compilation: Compilation) -> list[RenderableType]:
