@@ -18,7 +18,10 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server listens, where it keeps its data, its Limits, and what it may do without: layers, keys."""
+    """Where the server listens, where it keeps its data, its Limits, and what it may do without: layers, keys.
+
+    With `socket` it listens on a Unix socket of that path, in place of host and port.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -26,11 +29,12 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     allow_weak_sandbox: bool = False
     insecure: bool = False
+    socket: Path | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
+        if self.socket is not None or self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback

@@ -9,6 +9,7 @@ from tvm import IRModule
 from service.compiler.build import Linker, link_with_ld, manifest, write_library
 from service.compiler.clock import Duration
 from service.compiler.context import pass_context
+from service.compiler.example import example_json
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.inner_passes import InnerPasses, position_notes
@@ -56,7 +57,9 @@ class Compiler:
             self._numbers = _numbers(job, self._model, target)
             inner = InnerPasses(position_notes(job.work_dir))
             origins = self._model.origins
-            self._pipeline = Pipeline(target, job.limits, self._emit, self._numbers, origins, job.keep, inner)
+            checks = self._numbers
+            example = None if checks is None else example_json(checks.case, self._model.signature)
+            self._pipeline = Pipeline(target, job.limits, self._emit, checks, origins, job.keep, inner, example)
             self._pipeline.import_step(self._model.module, self._importing, self._model.notes)
         else:
             self._importing = Duration()

@@ -24,6 +24,7 @@ from service.compiler.context import extended
 from service.compiler.functions import describe
 from service.compiler.inner_passes import InnerPasses
 from service.compiler.kernel_cache import calling_by_symbol
+from service.compiler.statement_lines import given_lines, lines_made_of, with_lines
 from service.compiler.target import threads, toolchain
 from service.errors import JsonObject
 from service.listings import llvm_functions
@@ -100,7 +101,7 @@ def split(mod: IRModule, target: Any) -> tuple[Any, dict[str, tirx.PrimFunc]]:
 
     Raises what tvm raises.
     """
-    lowered = lower(mod, target)
+    lowered = lower(with_lines(mod), target)
     kernels = {
         str(gvar.name_hint): function
         for gvar, function in lowered.functions.items()
@@ -142,11 +143,12 @@ def make_objects(
 
 
 def _key(name: str, function: tirx.PrimFunc, target: Any) -> str:
-    """What the object depends on. Its name too: debuggers, profiles and listings show it."""
+    """What the object depends on. Its name and lines too: debuggers, profiles and listings show them."""
     context = tvm.transform.PassContext.current()
     content = [
         name,
         tvm_ffi.structural_hash(function),
+        given_lines(function),
         [str(parameter.ty) for parameter in function.params],
         str(target),
         toolchain(),
@@ -210,7 +212,8 @@ class _Lowered:
         if info.name == _FIRST_OF_HOST and self.end is None:
             ((gvar, function),) = mod.functions.items()
             # The target is the same for all, and long.
-            self.entry = describe(str(gvar.name_hint), function.without_attr("target")).entry
+            bare = function.without_attr("target")
+            self.entry = {**describe(str(gvar.name_hint), bare).entry, "made_of": lines_made_of(bare)}
             self.end = time.thread_time()
 
 

@@ -44,8 +44,12 @@ def link(objects: list[str], output: str) -> None:
 
 
 def disassemble(library: str) -> bytes:
-    """The instructions of a shared library in Intel's syntax, as `objdump` prints them. Raises BuildFailed."""
-    return _run("objdump", ["--disassemble", "--disassembler-options=intel", "--no-show-raw-insn", library])
+    """The instructions of a shared library in Intel's syntax and the table of their lines, as `objdump` prints them.
+
+    Raises BuildFailed.
+    """
+    options = ["--disassemble", "--disassembler-options=intel", "--no-show-raw-insn", "--dwarf=decodedline"]
+    return _run("objdump", [*options, library])
 
 
 def _run(program: str, arguments: list[str]) -> bytes:
