@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from service.api.app import create_app, open_data
+from service.http_protocol import GuardedProtocol
 from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
@@ -77,7 +78,8 @@ def serve(settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=GuardedProtocol.bound_to(settings.limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -209,6 +209,11 @@ class Limits:
     queued_compilations: int = 64
     loaded_sessions: int = 8
     wait_s: float = 300.0
+    connections: int = 1024
+    head_bytes: int = 32 << 10
+    head_s: float = 5.0
+    slowest_bytes_per_s: int = 1024
+    idle_s: int = 75
 
     def to_json(self) -> JsonObject:
         return dataclasses.asdict(self)

@@ -37,7 +37,6 @@ TESTED_ELSEWHERE = {
     "service/api/ir_schemas.py": "tests/api/test_schemas.py",
     "service/api/openapi.py": "tests/api/test_schemas.py",
     "service/api/tensors.py": "tests/api/test_infer.py",
-    "service/api/json_body.py": "tests/api/test_infer.py",
     "service/worker/__main__.py": "tests/test_pool.py",
     "service/worker/compiling.py": "tests/e2e/test_faults.py",
     "service/worker/inferring.py": "tests/api/test_infer.py",

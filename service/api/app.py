@@ -33,6 +33,7 @@ from service.api import (
     repro,
 )
 from service.api.access import Access
+from service.api.browsers import Browsers
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -108,8 +109,10 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         docs_url=None,
     )
     problems.install(app)
+    known = asked_keys(settings)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=asked_keys(settings))
+    app.add_middleware(Access, known=known)
+    app.add_middleware(Browsers, local_only=known is None and settings.is_local and not settings.insecure)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
