@@ -45,6 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     serve_parser.add_argument(
         "--insecure", action="store_true", help="ask nobody for an API key, whoever can reach the address"
     )
+    serve_parser.add_argument(
+        "--evict",
+        action="store_true",
+        help="at a quota of stored bytes, delete the compilations used longest ago instead of refusing new ones",
+    )
     add_keys_command(commands)
     commands.add_parser("passes", help="print the Catalogue as JSON")
     given = parser.parse_args(arguments)
@@ -54,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         return run_keys_command(given)
     try:
         limits = limits_from_environment(os.environ)
-        return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox, given.insecure))
+        weak, insecure = given.allow_weak_sandbox, given.insecure
+        return serve(Settings(given.host, given.port, given.data, limits, weak, insecure, given.evict))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
         sys.stderr.write(f"relaxd: {error}{hint}\n")

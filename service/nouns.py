@@ -207,6 +207,15 @@ class Limits:
     passes: int = 200
     concurrent_compilations: int = 2
     queued_compilations: int = 64
+    caller_concurrent_compilations: int = 2
+    caller_queued_compilations: int = 32
+    compile_requests_per_s: float = 10.0
+    infer_requests_per_s: float = 5000.0
+    read_requests_per_s: float = 200.0
+    burst_s: float = 5.0
+    stored_bytes: int = 1 << 40
+    caller_stored_bytes: int = 1 << 37
+    expire_s: float = 10 * 366 * 86400.0
     loaded_sessions: int = 8
     wait_s: float = 300.0
     connections: int = 1024

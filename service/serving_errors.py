@@ -10,6 +10,8 @@ RequestProblem
 ├── CrossOrigin           403 cross-origin
 ├── SlowRequest           408 slow-request
 ├── MisdirectedRequest    421 misdirected-request
+├── RateLimited           429 rate-limited
+├── QuotaExceeded         429 quota-exceeded
 └── HeadTooLarge          431 head-too-large
 """
 
@@ -75,6 +77,21 @@ class SlowRequest(RequestProblem):
     """The head or the body of the request came too slowly, and the connection was closed. Send it again, at one go."""
 
     slug, status, title = "slow-request", 408, "The request came too slowly"
+
+
+class RateLimited(RequestProblem):
+    """The key sends more requests a second of this `scope` than it may. Send it again after `retry_after_s`."""
+
+    slug, status, title = "rate-limited", 429, "Too many requests"
+
+
+class QuotaExceeded(RequestProblem):
+    """The key has as much as it may have of `quota`: `compilations` that run or wait, or `stored_bytes`.
+
+    Send it again after `retry_after_s`, or DELETE Compilations that are not needed.
+    """
+
+    slug, status, title = "quota-exceeded", 429, "A quota is used up"
 
 
 class HeadTooLarge(RequestProblem):

@@ -46,6 +46,8 @@ from service.journal import Journal
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
+from service.rates import Rates
+from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings
 from service.statistics import Statistics
@@ -91,7 +93,7 @@ def open_data(folder: Path) -> Data:
     """Opens or creates a data folder for this server alone. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
     store = open_store(str(folder))
     try:
-        return Data(store, Journal(folder / "journal.sqlite3"))
+        return Data(store, Journal(folder / "journal.sqlite3", store.size))
     except BaseException:
         store.close()
         raise
@@ -111,7 +113,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     problems.install(app)
     known = asked_keys(settings)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=known)
+    app.add_middleware(Access, known=known, rates=Rates(settings.limits))
     app.add_middleware(Browsers, local_only=known is None and settings.is_local and not settings.insecure)
     for module in ROUTED:
         app.include_router(module.router)
@@ -147,14 +149,16 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     sandbox = await probe_sandbox()
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
-    app.state.services = Services(settings, data.store, pool, *parts, publications, Statistics(), sandbox)
-    starting: list[asyncio.Task[None]] = []
+    retention = Retention(data.journal, data.store, compilations, sessions, settings)
+    app.state.services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox)
+    tasks: list[asyncio.Task[None]] = []
     try:
         compilations.recover()
-        starting = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks.append(asyncio.create_task(retention.keep_sweeping()))
         yield
     finally:
-        for task in starting:
+        for task in tasks:
             task.cancel()
         await bisections.close()
         await compilations.close()
