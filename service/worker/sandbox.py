@@ -128,7 +128,7 @@ def _set_limits(limits: Confinement) -> None:
     data = _private_bytes() + limits.memory_bytes
     _limit(resource.RLIMIT_DATA, data, data)
     # The soft limit sends SIGXCPU, which says why the process died; the hard one SIGKILL, should that be blocked.
-    _limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 5)
+    _limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
     _limit(resource.RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes)
     _limit(resource.RLIMIT_NOFILE, 256, 256)
     _limit(resource.RLIMIT_CORE, 0, 0)
@@ -156,7 +156,8 @@ def _rules(policy: Policy, writable: tuple[str, ...]) -> list[Rule]:
     """Libraries, devices and facts about the machine, the current folder, and the files made for results."""
     rules = [Rule(path, READ) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
     rules += [Rule(path, READ) for path in _PYTHON_FOLDERS]
-    rules += [Rule(path, READ_FILE | WRITE_FILE) for path in ("/dev/null", "/dev/zero")]
+    # Not /dev/zero: mapped and shared, it is memory that no limit counts.
+    rules.append(Rule("/dev/null", READ_FILE | WRITE_FILE))
     facts = (
         "/dev/urandom", "/dev/random", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/proc/self",
         "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/osrelease",

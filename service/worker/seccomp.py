@@ -30,7 +30,7 @@ _CLONE_THREAD = 0x00010000
 # name: (x86-64, aarch64). None: that architecture has no such call.
 _ALLOWED: dict[str, tuple[int | None, int | None]] = {
     # the hot ones first: the program is searched from the top
-    "futex": (202, 98), "read": (0, 63), "write": (1, 64), "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226),
+    "futex": (202, 98), "read": (0, 63), "write": (1, 64), "munmap": (11, 215), "mprotect": (10, 226),
     "madvise": (28, 233), "brk": (12, 214), "recvfrom": (45, 207), "sendto": (44, 206), "recvmsg": (47, 212),
     "sendmsg": (46, 211), "clock_gettime": (228, 113), "sched_yield": (24, 124), "mremap": (25, 216),
     # files that are open or that Landlock lets it open
@@ -83,6 +83,7 @@ _HOSTILE: dict[str, tuple[int | None, int | None]] = {
 # Starting another program, for the link worker only.
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "vfork": (58, None)}
 
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 _TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 
@@ -92,6 +93,7 @@ class _Architecture:
     column: int
     audit: int
     seccomp: int
+    mmap: int
     clone: int
     clone3: int
     kill: int
@@ -103,8 +105,8 @@ class _Architecture:
 
 
 _ARCHITECTURES = {
-    "x86_64": _Architecture(0, 0xC000003E, 317, 56, 435, 62, 234, 200, 16, 157, 302),
-    "aarch64": _Architecture(1, 0xC00000B7, 277, 220, 435, 129, 131, 130, 29, 167, 261),
+    "x86_64": _Architecture(0, 0xC000003E, 317, 9, 56, 435, 62, 234, 200, 16, 157, 302),
+    "aarch64": _Architecture(1, 0xC00000B7, 277, 222, 220, 435, 129, 131, 130, 29, 167, 261),
 }
 
 
@@ -143,6 +145,7 @@ def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
     if machine == "x86_64":
         # The x32 ABI has numbers of its own for the same calls.
         program += [_instruction(_JGE, 0x40000000, 0, 1), _instruction(_RETURN, _KILL)]
+    program += _private_memory(arch)
     tables = [(_ALLOWED, _ALLOW), (_HOSTILE, _KILL)] + ([(_EXEC, _ALLOW)] if can_exec else [])
     for table, verdict in tables:
         for numbers in table.values():
@@ -159,6 +162,19 @@ def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
     program += _if_argument(arch.prlimit64, 0, [0, pid], refuse)
     program.append(_instruction(_RETURN, refuse))
     return b"".join(program)
+
+
+def _private_memory(arch: _Architecture) -> list[bytes]:
+    """Memory that is shared and belongs to no file is counted by no limit of a process: it cannot be had."""
+    body = [
+        _instruction(_LOAD, _argument(3)),
+        _instruction(_JSET, _MAP_ANONYMOUS, 1, 0),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_JSET, _MAP_SHARED, 1, 0),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _ERRNO | _EPERM),
+    ]
+    return [_instruction(_JEQ, arch.mmap, 0, len(body)), *body]
 
 
 def _threads_only(arch: _Architecture, can_exec: bool) -> list[bytes]:

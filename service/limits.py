@@ -1,0 +1,45 @@
+"""What one request, one worker, one caller or the whole server may use: every limit there is, and its default."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from service.errors import JsonObject
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request or one worker may use. Bytes, seconds, MiB and counts."""
+
+    upload_bytes: int = 1 << 30
+    request_bytes: int = 1 << 20
+    infer_body_bytes: int = 64 << 20
+    compile_s: float = 300.0
+    compile_memory_bytes: int = 8 << 30
+    infer_s: float = 30.0
+    infer_memory_bytes: int = 4 << 30
+    library_bytes: int = 4 << 30
+    ir_bytes: int = 64 << 20
+    passes: int = 200
+    concurrent_compilations: int = 2
+    queued_compilations: int = 64
+    caller_concurrent_compilations: int = 2
+    caller_queued_compilations: int = 32
+    compile_requests_per_s: float = 10.0
+    infer_requests_per_s: float = 5000.0
+    read_requests_per_s: float = 200.0
+    burst_s: float = 5.0
+    stored_bytes: int = 1 << 40
+    caller_stored_bytes: int = 1 << 37
+    expire_s: float = 10 * 366 * 86400.0
+    loaded_sessions: int = 8
+    wait_s: float = 300.0
+    connections: int = 1024
+    head_bytes: int = 32 << 10
+    head_s: float = 5.0
+    slowest_bytes_per_s: int = 1024
+    idle_s: int = 75
+
+    def to_json(self) -> JsonObject:
+        return dataclasses.asdict(self)
