@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from service.errors import (
+    BuildFailed,
     InternalError,
     JsonObject,
     OutputTooLarge,
     Problem,
     problem_from_json,
 )
+from service.link_workers import link
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
-from service.pool import Deadline, Pool, Worker, WorkerGone
+from service.pool import Pool, Worker, WorkerGone
 from service.position import phrase, read_position, too_slow
 from service.records import Compilation
 from service.wire import Frame, FrameLimits
@@ -33,8 +35,6 @@ KeepStep = Callable[[Step, bytes], Awaitable[None]]
 Link = Callable[[list[str]], Awaitable[Frame]]
 
 MAX_EVENT_JSON = 16 << 20
-LINK_MEMORY_BYTES = 4 << 30
-LINK_CPU_S = 120
 
 
 class Lent(Protocol):
@@ -168,19 +168,17 @@ def frame_limits_of(limits: Limits) -> FrameLimits:
 
 
 async def _link(pool: Pool, folder: Path, objects: list[str], library: str, limits: Limits) -> Frame:
-    """Links object files of the work folder in a worker that may start the linker; its answer, for the compile worker.
+    """Links object files of the work folder; the answer for the compile worker.
 
-    Raises Problem when that worker is lost.
+    Raises Problem when the linker is lost.
     """
     if not set(objects) <= set(COMPILE_FILES) or not objects:
         _raise_unintelligible("it wants to link files that are not its own")
-    confinement = Confinement(
-        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (library,), worker_uid()
-    )
-    deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
-    async with pool.lend("link", confinement, FrameLimits(MAX_EVENT_JSON, 0), deadline, "while it linked") as linker:
-        await linker.send(Frame({"objects": objects, "output": library}))
-        return await linker.receive()
+    try:
+        await link(pool, folder, objects, library, limits)
+    except BuildFailed as problem:
+        return Frame({"event": "failed", "problem": problem.to_json()})
+    return Frame({"event": "linked"})
 
 
 def _raise_unintelligible(what: str) -> NoReturn:

@@ -19,6 +19,8 @@ BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "mi
 
 # Tested through the file that is named: by themselves they have no behaviour that could be seen.
 TESTED_ELSEWHERE = {
+    "service/limits.py": "tests/test_settings.py",
+    "service/link_workers.py": "tests/worker/test_linking.py",
     "service/worker/bisecting.py": "tests/test_bisection.py",
     "service/compiler/rerun.py": "tests/api/test_repro.py",
     "service/repro.py": "tests/api/test_repro.py",
