@@ -20,7 +20,6 @@ from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 from service.worker_user import worker_uid
 
-EXAMINE_S = 60
 MAX_JSON = 1 << 20
 
 
@@ -99,9 +98,10 @@ class Examinations:
     async def _measure(self, artifact: Artifact, specs: list[JsonObject], runs: int) -> tuple[JsonObject, JsonObject]:
         path = await asyncio.to_thread(self._compilations.library, artifact)
         with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
-            memory = self._limits.infer_memory_bytes
-            confinement = Confinement(memory, EXAMINE_S * 4, 0, str(folder), (), worker_uid())
-            deadline = Deadline(EXAMINE_S, f"Profiling was stopped after {EXAMINE_S} s. Ask for fewer `runs`.")
+            memory, seconds = self._limits.infer_memory_bytes, self._limits.examine_s
+            # With several threads it uses more CPU seconds than seconds.
+            confinement = Confinement(memory, seconds * 4, 0, str(folder), (), worker_uid())
+            deadline = Deadline(seconds, f"Profiling was stopped after {seconds} s. Ask for fewer `runs`.")
             limits = FrameLimits(MAX_JSON, 0)
             async with self._pool.lend("infer", confinement, limits, deadline, "while it was profiled") as worker:
                 await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))

@@ -10,31 +10,45 @@ from service.errors import JsonObject
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request or one worker may use. Bytes, seconds, MiB and counts."""
+    """Bytes, seconds and counts; each is a setting, ``RELAXD_`` and its name in capitals."""
 
+    # one request
     upload_bytes: int = 1 << 30
     request_bytes: int = 1 << 20
     infer_body_bytes: int = 64 << 20
+    passes: int = 200
+    wait_s: float = 300.0
+    # one model
+    unpacked_bytes: int = 1 << 30
+    nodes: int = 100_000
+    parameters: int = 100_000
+    constant_bytes: int = 1 << 30
+    # one worker
     compile_s: float = 300.0
+    compile_cpu_s: int = 600
     compile_memory_bytes: int = 8 << 30
+    link_s: int = 120
+    examine_s: int = 60
     infer_s: float = 30.0
     infer_memory_bytes: int = 4 << 30
     library_bytes: int = 4 << 30
     ir_bytes: int = 64 << 20
-    passes: int = 200
+    # all workers
     concurrent_compilations: int = 2
     queued_compilations: int = 64
+    loaded_sessions: int = 8
+    # one caller
     caller_concurrent_compilations: int = 2
     caller_queued_compilations: int = 32
     compile_requests_per_s: float = 10.0
     infer_requests_per_s: float = 5000.0
     read_requests_per_s: float = 200.0
     burst_s: float = 5.0
-    stored_bytes: int = 1 << 40
     caller_stored_bytes: int = 1 << 37
+    # the store
+    stored_bytes: int = 1 << 40
     expire_s: float = 10 * 366 * 86400.0
-    loaded_sessions: int = 8
-    wait_s: float = 300.0
+    # connections
     connections: int = 1024
     head_bytes: int = 32 << 10
     head_s: float = 5.0

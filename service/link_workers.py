@@ -13,8 +13,6 @@ from service.work_folder import LIBRARY, PROGRAM_FILES, PROGRAM_MESSAGES, PROGRA
 from service.worker_user import worker_uid
 
 MEMORY_BYTES = 4 << 30
-LINK_CPU_S = 120
-DISASSEMBLE_S = 60
 MAX_JSON = 1 << 20
 MAX_MESSAGE = 300
 
@@ -22,8 +20,8 @@ MAX_MESSAGE = 300
 async def link(pool: Pool, folder: Path, objects: list[str], library: str, limits: Limits) -> None:
     """Links object files of a work folder to a library there. Raises BuildFailed, or what became of the worker."""
     writable = (library, *PROGRAM_FILES)
-    confinement = Confinement(MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), writable, worker_uid())
-    deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
+    confinement = Confinement(MEMORY_BYTES, limits.link_s, limits.library_bytes, str(folder), writable, worker_uid())
+    deadline = Deadline(limits.link_s, f"Linking the library was stopped after its limit of {limits.link_s} s.")
     await _run(pool, confinement, deadline, {"objects": objects, "output": library}, "while it linked")
 
 
@@ -33,9 +31,9 @@ async def disassemble(pool: Pool, scratch: Path, library: Path, limits: Limits) 
     Raises BuildFailed, DeadlineExceeded, or what became of the worker.
     """
     with work_folder(scratch, {LIBRARY: library}, PROGRAM_FILES) as folder:
-        cpu_s = DISASSEMBLE_S * 2
-        confinement = Confinement(MEMORY_BYTES, cpu_s, limits.ir_bytes, str(folder), PROGRAM_FILES, worker_uid())
-        deadline = Deadline(DISASSEMBLE_S, f"Disassembling the library was stopped after {DISASSEMBLE_S} s.")
+        seconds = limits.examine_s
+        confinement = Confinement(MEMORY_BYTES, seconds, limits.ir_bytes, str(folder), PROGRAM_FILES, worker_uid())
+        deadline = Deadline(seconds, f"Disassembling the library was stopped after {seconds} s.")
         request = {"op": "disassemble", "library": LIBRARY}
         await _run(pool, confinement, deadline, request, "while it disassembled")
         return await asyncio.to_thread((folder / PROGRAM_OUTPUT).read_text, "ascii", "replace")

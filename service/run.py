@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import math
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -157,9 +156,10 @@ class Run:
 
 def confinement_of(limits: Limits, folder: Path) -> Confinement:
     """What a compile worker may use."""
-    file_bytes = max(limits.library_bytes, limits.upload_bytes)
-    cpu_s = math.ceil(limits.compile_s) * 2
-    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+    file_bytes = max(limits.library_bytes, limits.unpacked_bytes)
+    return Confinement(
+        limits.compile_memory_bytes, limits.compile_cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid()
+    )
 
 
 def frame_limits_of(limits: Limits) -> FrameLimits:
