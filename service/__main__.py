@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from service.api.app import create_app, open_data
+from service.http_protocol import GuardedProtocol
 from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
@@ -50,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     serve_parser.add_argument(
         "--end-with-stdin", action="store_true", help="stop when standard input ends, as with the process that holds it"
     )
+    serve_parser.add_argument(
+        "--evict",
+        action="store_true",
+        help="at a quota of stored bytes, delete the compilations used longest ago instead of refusing new ones",
+    )
     add_keys_command(commands)
     commands.add_parser("passes", help="print the Catalogue as JSON")
     given = parser.parse_args(arguments)
@@ -62,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.end_with_stdin:
             end_with_stdin()
         weak, insecure = given.allow_weak_sandbox, given.insecure
-        return serve(Settings(given.host, given.port, given.data, limits, weak, insecure, given.socket))
+        return serve(Settings(given.host, given.port, given.data, limits, weak, insecure, given.socket, given.evict))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
         sys.stderr.write(f"relaxd: {error}{hint}\n")
@@ -87,7 +93,8 @@ def serve(settings: Settings) -> int:
         port=settings.port,
         uds=None if settings.socket is None else str(settings.socket),
         loop="uvloop",
-        http="httptools",
+        http=GuardedProtocol.bound_to(settings.limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -43,10 +43,14 @@ current: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("caller"
 
 
 class Keys:
-    """The keys of one data folder. Each call opens the file: a command may change it while the server runs."""
+    """The keys of one data folder. A command may change them while the server runs: `find` notices that at once."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / FILE
+        self._reader: sqlite3.Connection | None = None
+        # The file and its version that `_known` was read from.
+        self._seen: tuple[int, int] | None = None
+        self._known: dict[str, tuple[str, frozenset[str]]] = {}
 
     def create(self, name: str, scopes: tuple[str, ...]) -> str:
         """Makes a key, or a new secret in place of an old one (which stops working); the whole key.
@@ -79,15 +83,36 @@ class Keys:
             return list(db.execute("SELECT name, scopes, created_at FROM keys ORDER BY name"))
 
     def find(self, key: str) -> Caller | None:
-        """The caller of a key; None where there is none like it. Raises sqlite3.Error."""
+        """The caller of a key; None where there is none like it. For one thread. Raises sqlite3.Error."""
         prefix, _, rest = key.partition(".")
         name, _, secret = rest.rpartition(".")
-        if prefix != "relaxd" or not self._path.exists():
+        if prefix != "relaxd":
             return None
-        with self._opened() as db:
-            row = db.execute("SELECT digest, scopes FROM keys WHERE name = ?", (name,)).fetchone()
-        known, scopes = row if row is not None else ("", "")
-        return Caller(name, frozenset(scopes.split(","))) if hmac.compare_digest(_digest(secret), known) else None
+        self._read_anew_if_changed()
+        known, scopes = self._known.get(name, ("", frozenset[str]()))
+        return Caller(name, scopes) if hmac.compare_digest(_digest(secret), known) else None
+
+    def _read_anew_if_changed(self) -> None:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            self._seen, self._known = None, {}
+            return
+        if self._reader is None or self._seen is None or inode != self._seen[0]:
+            self.close()
+            self._reader = sqlite3.connect(self._path)
+        # SQLite's own count of what other connections have written: a few microseconds.
+        seen = (inode, int(self._reader.execute("PRAGMA data_version").fetchone()[0]))
+        if seen != self._seen:
+            rows = self._reader.execute("SELECT name, digest, scopes FROM keys")
+            self._known = {name: (digest, frozenset(scopes.split(","))) for name, digest, scopes in rows}
+            self._seen = seen
+
+    def close(self) -> None:
+        """Closes what `find` keeps open."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _opened(self) -> contextlib.closing[sqlite3.Connection]:
         self._path.parent.mkdir(parents=True, exist_ok=True)

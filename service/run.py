@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import functools
 import hashlib
-import math
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from service.errors import (
+    BuildFailed,
     InternalError,
     JsonObject,
     OutputTooLarge,
@@ -24,8 +24,9 @@ from service.errors import (
     problem_from_json,
 )
 from service.kernel_store import MAX_KERNEL_BYTES, KernelStore, is_key
+from service.link_workers import link
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
-from service.pool import Deadline, Pool, Worker, WorkerGone
+from service.pool import Pool, Worker, WorkerGone
 from service.position import phrase, read_position, too_slow
 from service.records import Compilation
 from service.uninterrupted import uninterrupted
@@ -39,8 +40,6 @@ Link = Callable[[list[str]], Awaitable[Frame]]
 MAX_KERNELS = 4096
 
 MAX_EVENT_JSON = 16 << 20
-LINK_MEMORY_BYTES = 4 << 30
-LINK_CPU_S = 120
 
 
 class Lent(Protocol):
@@ -187,9 +186,10 @@ class Run:
 
 def confinement_of(limits: Limits, folder: Path) -> Confinement:
     """What a compile worker may use."""
-    file_bytes = max(limits.library_bytes, limits.upload_bytes)
-    cpu_s = math.ceil(limits.compile_s) * 2
-    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+    file_bytes = max(limits.library_bytes, limits.unpacked_bytes)
+    return Confinement(
+        limits.compile_memory_bytes, limits.compile_cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid()
+    )
 
 
 def frame_limits_of(limits: Limits) -> FrameLimits:
@@ -204,19 +204,17 @@ def _checked_keys(keys: Any) -> list[str]:
 
 
 async def _link(pool: Pool, folder: Path, library: str, limits: Limits, objects: list[str]) -> Frame:
-    """Links object files of the work folder in a worker that may start the linker; its answer, for the compile worker.
+    """Links object files of the work folder; the answer for the compile worker.
 
-    Raises Problem when that worker is lost.
+    Raises Problem when the linker is lost.
     """
     if not set(objects) <= set(COMPILE_FILES) or not objects:
         _raise_unintelligible("it wants to link files that are not its own")
-    confinement = Confinement(
-        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (library,), worker_uid()
-    )
-    deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
-    async with pool.lend("link", confinement, FrameLimits(MAX_EVENT_JSON, 0), deadline, "while it linked") as linker:
-        await linker.send(Frame({"objects": objects, "output": library}))
-        return await linker.receive()
+    try:
+        await link(pool, folder, objects, library, limits)
+    except BuildFailed as problem:
+        return Frame({"event": "failed", "problem": problem.to_json()})
+    return Frame({"event": "linked"})
 
 
 def _raise_unintelligible(what: str) -> NoReturn:

@@ -174,6 +174,10 @@ class Sessions:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
+    def is_loaded(self, key: str) -> bool:
+        """Whether that Compilation's Artifact is loaded or being loaded."""
+        return key in self._sessions
+
     def loaded(self) -> int:
         """How many Artifacts are loaded or being loaded."""
         return len(self._sessions)

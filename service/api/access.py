@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from service import keys
 from service.api.problems import respond
 from service.errors import Problem
 from service.keys import Keys
+from service.rates import Rates
 from service.serving_errors import NotAuthenticated, NotPermitted
 
 # The page and what it is made of, health for load balancers, and what the API is: nothing of anybody's.
@@ -31,12 +31,16 @@ _SCOPES = (
 
 
 class Access:
-    """Asks for a key and its scope. The caller is known to all that the request does (`keys.current`)."""
+    """Asks for a key and its scope, and counts its requests.
 
-    def __init__(self, app: ASGIApp, known: Keys | None) -> None:
+    The caller is known to all that the request does (`keys.current`).
+    """
+
+    def __init__(self, app: ASGIApp, known: Keys | None, rates: Rates) -> None:
         """`known` are the keys; None where none are asked for."""
         self._app = app
         self._keys = known
+        self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
@@ -45,7 +49,7 @@ class Access:
             return
         request = Request(scope, receive)
         try:
-            caller = await self._caller(request, self._keys)
+            caller = self._caller(request, self._keys)
         except Problem as problem:
             headers = {"WWW-Authenticate": 'Bearer realm="relaxd"'} if problem.status == 401 else {}
             # The body was not read: what is left of it must not be taken for the next request.
@@ -57,9 +61,9 @@ class Access:
         finally:
             keys.current.reset(token)
 
-    async def _caller(self, request: Request, known: Keys) -> keys.Caller:
+    def _caller(self, request: Request, known: Keys) -> keys.Caller:
         kind, _, key = request.headers.get("authorization", "").partition(" ")
-        caller = await asyncio.to_thread(known.find, key.strip()) if kind.lower() == "bearer" else None
+        caller = known.find(key.strip()) if kind.lower() == "bearer" else None
         if caller is None:
             what = "The API key is not known" if key else "This server asks for an API key"
             raise NotAuthenticated(f"{what}. Send `Authorization: Bearer <key>`; the operator makes keys.")
@@ -70,4 +74,5 @@ class Access:
             raise NotPermitted(
                 f"The key {caller.name!r} has not the scope {needed!r} that {method} {path} needs.", scope=needed
             )
+        self._rates.take(caller.name, needed)
         return caller

@@ -33,6 +33,7 @@ from service.api import (
     repro,
 )
 from service.api.access import Access
+from service.api.browsers import Browsers
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -46,6 +47,8 @@ from service.kernel_store import KernelStore
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
+from service.rates import Rates
+from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings
 from service.statistics import Statistics
@@ -91,7 +94,7 @@ def open_data(folder: Path) -> Data:
     """Opens or creates a data folder for this server alone. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
     store = open_store(str(folder))
     try:
-        return Data(store, Journal(folder / "journal.sqlite3"))
+        return Data(store, Journal(folder / "journal.sqlite3", store.size))
     except BaseException:
         store.close()
         raise
@@ -109,8 +112,10 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
         docs_url=None,
     )
     problems.install(app)
+    known = asked_keys(settings)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=asked_keys(settings))
+    app.add_middleware(Access, known=known, rates=Rates(settings.limits))
+    app.add_middleware(Browsers, local_only=known is None and settings.is_local and not settings.insecure)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -145,14 +150,16 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     sandbox = await probe_sandbox()
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
-    app.state.services = Services(settings, data.store, pool, *parts, publications, Statistics(), sandbox)
-    starting: list[asyncio.Task[None]] = []
+    retention = Retention(data.journal, data.store, compilations, sessions, settings)
+    app.state.services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox)
+    tasks: list[asyncio.Task[None]] = []
     try:
         compilations.recover()
-        starting = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks.append(asyncio.create_task(retention.keep_sweeping()))
         yield
     finally:
-        for task in starting:
+        for task in tasks:
             task.cancel()
         await bisections.close()
         await compilations.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -16,7 +17,7 @@ from service.statistics import BUCKETS_S
 router = APIRouter(tags=["about"])
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Requests, errors, run times and Compilations since the server started, in Prometheus's text format."""
     check_parameters(request)
