@@ -7,11 +7,15 @@ RequestProblem
 ├── UnsupportedEncoding   415 unsupported-encoding
 ├── NotAuthenticated      401 not-authenticated
 └── NotPermitted          403 not-permitted
+
+ServerProblem
+├── WorkerLost            503 worker-lost
+└── RequestTimedOut       504 request-timed-out
 """
 
 from __future__ import annotations
 
-from service.errors import RequestProblem
+from service.errors import RequestProblem, ServerProblem
 
 
 class UnknownModel(RequestProblem):
@@ -51,3 +55,19 @@ class NotPermitted(RequestProblem):
     """The API key has not the `scope` that this call needs. The operator gives scopes when a key is made."""
 
     slug, status, title = "not-permitted", 403, "The API key does not permit this"
+
+
+class WorkerLost(ServerProblem):
+    """The worker of the model died, hung or was unloaded while it had the request. Send the request again.
+
+    `signal` is how it died, where it was one. Another worker is started at once; where requests keep ending like this,
+    the model crashes on what it is sent.
+    """
+
+    slug, status, title = "worker-lost", 503, "The worker of the model was lost"
+
+
+class RequestTimedOut(ServerProblem):
+    """The request's own `timeout` was over before its answer was there. Send it later, or with more time."""
+
+    slug, status, title = "request-timed-out", 504, "The request's timeout is over"

@@ -45,13 +45,13 @@ async def post_infer(request: Request, services: ServicesDep) -> Response:
         fields = parse_object(body, "The body")
     _check_fields(fields)
     found = services.publications.find(fields["model"])
-    compilation, artifact, signature = found.compilation, found.artifact, found.signature
+    compilation, signature = found.compilation, found.signature
     begun = time.perf_counter_ns()
     may_have_booleans = b"true" in body or b"false" in body
     inputs = await _in_thread_if_large(
         len(body), lambda: read_inputs(fields["inputs"], signature, may_have_booleans=may_have_booleans)
     )
-    outputs = await services.sessions.run(compilation.id, lambda: services.compilations.library(artifact), inputs)
+    outputs = (await services.sessions.run(found.loadable, inputs)).outputs
     run_ns = time.perf_counter_ns() - begun
     as_oip = isinstance(fields["inputs"], list)
     size = sum(len(tensor.data) for tensor in outputs)

@@ -14,7 +14,7 @@ from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
 from service.api.tensors import OIP_NAMES
 from service.api.upload import read_body
-from service.errors import CompilationNotReady, DeadlineExceeded, InvalidField, JsonObject
+from service.errors import CompilationNotReady, InvalidField, JsonObject
 from service.nouns import TensorSpec
 from service.publications import Servable
 from service.version import VERSION
@@ -136,18 +136,7 @@ async def _infer(
     small = len(body) <= _THREAD_BYTES and encoding is None
     asked = read() if small else await asyncio.to_thread(read)
     begun = time.perf_counter_ns()
-    key, library = found.compilation.id, found.artifact
-    running = services.sessions.run(key, lambda: services.compilations.library(library), asked.inputs)
-    if asked.timeout_us is None:
-        tensors = await running
-    else:
-        try:
-            tensors = await asyncio.wait_for(running, asked.timeout_us / 1e6)
-        except TimeoutError as error:
-            limit_s = asked.timeout_us / 1e6
-            raise DeadlineExceeded(
-                f"The request's `timeout` of {asked.timeout_us} µs is over.", limit_s=limit_s
-            ) from error
+    tensors = (await services.sessions.run(found.loadable, asked.inputs, asked.timeout_us)).outputs
     run_ns = time.perf_counter_ns() - begun
     accept = request.headers.get("accept-encoding", "")
 
@@ -187,7 +176,7 @@ async def post_load(model: str, request: Request, services: ServicesDep) -> Json
             "A model's configuration and files cannot be replaced when it is loaded.", field="parameters"
         )
     found = services.publications.find(model)
-    await services.sessions.preload(found.compilation.id, lambda: services.compilations.library(found.artifact))
+    await services.sessions.preload(found.loadable)
     return {}
 
 

@@ -18,8 +18,8 @@ from service.api.tensors import OIP_DATATYPES, OIP_NAMES, Array, hold_to_signatu
 from service.api.upload import too_large
 from service.errors import InputData, InputDtype, InputShape, InvalidField, JsonObject, UnknownField
 from service.nouns import Signature, TensorSpec
+from service.ring import ITEM_BYTES, RawTensor
 from service.serving_errors import UnsupportedEncoding
-from service.sessions import ITEM_BYTES, RawTensor
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 # Only as raw bytes: JSON has no way to write them that all clients agree on.

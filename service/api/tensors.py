@@ -23,7 +23,7 @@ from service.errors import (
     nearest,
 )
 from service.nouns import Dim, Signature, TensorSpec
-from service.sessions import RawTensor
+from service.ring import RawTensor
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ from service.wire import Frame, FrameLimits, receive_frame, send_frame
 LINK_S = 120
 
 
-def work(peer: socket.socket) -> None:
+def work(peer: socket.socket, _descriptors: list[int]) -> None:
     """Receives one request about files of the current folder, answers ``linked``, ``disassembled`` or ``failed``.
 
     ``{"objects", "output"}`` asks for a library, ``{"op": "disassemble", "library"}`` for the text of one.

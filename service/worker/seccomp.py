@@ -39,7 +39,7 @@ _ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "pread64": (17, 67), "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66), "access": (21, None),
     "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78),
     "getdents64": (217, 61), "getcwd": (79, 17), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
-    "fallocate": (285, 47), "copy_file_range": (326, 285), "sendfile": (40, 71), "fcntl": (72, 25), "umask": (95, 166),
+    "fallocate": (285, 47), "copy_file_range": (326, 285), "sendfile": (40, 71), "umask": (95, 166),
     "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pipe2": (293, 59), "msync": (26, 227),
     "mincore": (27, 232),
     # waiting
@@ -83,7 +83,9 @@ _HOSTILE: dict[str, tuple[int | None, int | None]] = {
 # Starting another program, for the link worker only.
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "vfork": (58, None)}
 
-_TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
+_TCGETS, _FIOCLEX = 0x5401, 0x5451
+# Not FIONBIO and F_SETFL: the flags of an eventfd belong to the web process too, which must never block at one.
+_F_SETFL = 4
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 
 
@@ -98,13 +100,14 @@ class _Architecture:
     tgkill: int
     tkill: int
     ioctl: int
+    fcntl: int
     prctl: int
     prlimit64: int
 
 
 _ARCHITECTURES = {
-    "x86_64": _Architecture(0, 0xC000003E, 317, 56, 435, 62, 234, 200, 16, 157, 302),
-    "aarch64": _Architecture(1, 0xC00000B7, 277, 220, 435, 129, 131, 130, 29, 167, 261),
+    "x86_64": _Architecture(0, 0xC000003E, 317, 56, 435, 62, 234, 200, 16, 72, 157, 302),
+    "aarch64": _Architecture(1, 0xC00000B7, 277, 220, 435, 129, 131, 130, 29, 25, 167, 261),
 }
 
 
@@ -127,6 +130,12 @@ def _if_argument(number: int, index: int, allowed: list[int], otherwise: int) ->
     for value in allowed:
         body += _return_if(value & 0xFFFFFFFF, _ALLOW)
     body.append(_instruction(_RETURN, otherwise))
+    return [_instruction(_JEQ, number, 0, len(body)), *body]
+
+
+def _unless_argument(number: int, index: int, refused: int, verdict: int) -> list[bytes]:
+    """For one call: allowed but when its argument is one value."""
+    body = [_instruction(_LOAD, _argument(index)), *_return_if(refused, verdict), _instruction(_RETURN, _ALLOW)]
     return [_instruction(_JEQ, number, 0, len(body)), *body]
 
 
@@ -153,7 +162,8 @@ def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
     # Signals to itself, as abort() sends them; never to another process.
     for number in (arch.kill, arch.tgkill):
         program += _if_argument(number, 0, [pid], refuse)
-    program += _if_argument(arch.ioctl, 1, [_TCGETS, _FIONBIO, _FIOCLEX], refuse)
+    program += _if_argument(arch.ioctl, 1, [_TCGETS, _FIOCLEX], refuse)
+    program += _unless_argument(arch.fcntl, 1, _F_SETFL, refuse)
     program += _if_argument(arch.prctl, 0, [_PR_SET_NAME, _PR_GET_NAME], refuse)
     # Of itself only; raising a hard limit needs a capability that it does not have.
     program += _if_argument(arch.prlimit64, 0, [0, pid], refuse)
