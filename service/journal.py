@@ -88,6 +88,8 @@ class Journal:
         """Opens or creates the journal. Raises JournalTooNew, sqlite3.Error."""
         self._writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._writing = threading.Lock()
+        # Rises with each change, so that what was read can be known to hold still.
+        self.changes = 0
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             self._writer.close()
@@ -267,9 +269,13 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing, self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
-            yield self._writer
+        with self._writing:
+            try:
+                with self._writer:
+                    self._writer.execute("BEGIN IMMEDIATE")
+                    yield self._writer
+            finally:
+                self.changes += 1
 
 
 def _keep_objects(db: sqlite3.Connection, compilation_id: str, objects: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from service import keys
 from service.compilations import Compilations
 from service.errors import CompilationNotReady, InvalidField, JsonObject, UnknownCompilation, nearest
 from service.host_cpu import missing_flags
@@ -14,6 +15,8 @@ from service.nouns import Signature, State
 from service.records import Artifact, Compilation
 from service.serving_errors import CompilationPublished, CpuLacksFeatures, UnknownModel
 from service.uninterrupted import uninterrupted
+
+MAX_FOUND = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -37,6 +40,9 @@ class Publications:
     def __init__(self, journal: Journal, compilations: Compilations) -> None:
         self._journal = journal
         self._compilations = compilations
+        # What was found since the journal changed last, by name, version and caller.
+        self._found: dict[tuple[str, str | None, keys.Caller | None], Servable] = {}
+        self._found_at = -1
 
     def names(self) -> list[str]:
         """All published names, sorted."""
@@ -101,6 +107,18 @@ class Publications:
 
         Raises UnknownModel, CompilationNotReady.
         """
+        if self._found_at != self._journal.changes or len(self._found) > MAX_FOUND:
+            self._found, self._found_at = {}, self._journal.changes
+        asked = (name, version, keys.current.get())
+        if asked not in self._found:
+            self._found[asked] = self._look_up(name, version)
+        return self._found[asked]
+
+    def versions(self, name: str) -> list[int]:
+        """The numbers of a model's versions; none where it is not published."""
+        return [version.number for version in self._journal.versions(name)]
+
+    def _look_up(self, name: str, version: str | None) -> Servable:
         versions = self._journal.versions(name)
         if versions:
             wanted = next((each for each in versions if _is_wanted(each, version)), None)

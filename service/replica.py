@@ -23,7 +23,19 @@ from service.errors import (
 )
 from service.nouns import Limits
 from service.pool import Worker, WorkerGone, checked
-from service.ring import ANSWERED, EXPIRED, FAILED, ITEM_BYTES, Answer, Layout, RawTensor, Ring, RingError, signals
+from service.ring import (
+    ANSWERED,
+    EXPIRED,
+    FAILED,
+    ITEM_BYTES,
+    MAX_SLOTS,
+    Answer,
+    Layout,
+    RawTensor,
+    Ring,
+    RingError,
+    signals,
+)
 from service.serving_errors import RequestTimedOut, WorkerLost
 from service.wire import Frame
 
@@ -33,10 +45,14 @@ _OF_THE_MODEL = (CheckFailed, IndexOutOfRange, ExecutionFailed)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outputs of one inference, the ns that its run took as the worker says, and the requests in that run."""
+    """The outputs of one inference, the ns of its run and of its waiting for that, and the requests in that run.
+
+    What a worker says of its runs is held to what can be.
+    """
 
     outputs: list[RawTensor]
     run_ns: int
+    queue_ns: int
     batch: int
 
 
@@ -48,6 +64,7 @@ class Call:
     settle: Callable[[Outcome | Problem], None]
     # Of the monotonic clock; 0 for none.
     deadline_ns: int = 0
+    begun_ns: int = field(default_factory=time.monotonic_ns)
     settled: bool = False
     timer: asyncio.TimerHandle | None = None
 
@@ -137,7 +154,7 @@ class Replica:
                 self._over_socket += 1
                 self._spawn(self._exchange(call))
             else:
-                call.finish(outcome_of(answer))
+                call.finish(outcome_of(answer, time.monotonic_ns() - call.begun_ns))
             self._free.append(slot)
         self.answered += count
         self.on_answers()
@@ -169,7 +186,7 @@ class Replica:
         if self.ended:
             return WorkerLost("The worker of this model has ended. Send the request again.", retry_after_s=1)
         specs = [{"dtype": tensor.dtype, "shape": list(tensor.shape)} for tensor in call.inputs]
-        begun = time.perf_counter_ns()
+        begun = time.monotonic_ns()
         try:
             # What is in the ring comes first, each of it with a deadline of its own.
             async with asyncio.timeout(self.limits.infer_s * (1 + len(self._in_ring))):
@@ -187,7 +204,7 @@ class Replica:
             return problem
         except Problem as problem:
             return _of_the_model(problem)
-        return Outcome(outputs, time.perf_counter_ns() - begun, 1)
+        return Outcome(outputs, time.monotonic_ns() - begun, begun - call.begun_ns, 1)
 
     def _on_exit(self, _: asyncio.Future[int | None]) -> None:
         if not self.ended:
@@ -231,10 +248,11 @@ class Replica:
         task.add_done_callback(self._tasks.discard)
 
 
-def outcome_of(answer: Answer) -> Outcome | Problem:
-    """What a checked answer of a worker means."""
+def outcome_of(answer: Answer, elapsed_ns: int) -> Outcome | Problem:
+    """What a checked answer of a worker means, so long after its request."""
     if answer.status == ANSWERED:
-        return Outcome(answer.outputs, answer.run_ns, answer.batch)
+        run_ns = min(answer.run_ns, elapsed_ns)
+        return Outcome(answer.outputs, run_ns, elapsed_ns - run_ns, max(1, min(answer.batch, MAX_SLOTS)))
     if answer.status == EXPIRED:
         return timed_out()
     try:

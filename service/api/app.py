@@ -33,6 +33,7 @@ from service.api import (
     repro,
 )
 from service.api.access import Access
+from service.api.door import Door
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -46,7 +47,7 @@ from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
 from service.sessions import Sessions
-from service.settings import Settings
+from service.settings import Settings, check_sandbox
 from service.statistics import Statistics
 from service.store import Store, open_store
 from service.version import VERSION
@@ -98,18 +99,19 @@ def open_data(folder: Path) -> Data:
 
 def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
+    known = asked_keys(settings)
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data),
+        lifespan=lambda app: _lifespan(app, settings, data, known),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
     )
     problems.install(app)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=asked_keys(settings))
+    app.add_middleware(Access, known=known)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -133,7 +135,9 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> AsyncIterator[None]:
+async def _lifespan(
+    app: FastAPI, settings: Settings, data: Data | None, known: Keys | None
+) -> AsyncIterator[dict[str, Door]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
     compilations = Compilations(data.journal, data.store, pool, settings.limits)
@@ -142,6 +146,7 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
     bisections = Bisections(pool, settings.limits, data.store.scratch)
     sandbox = await probe_sandbox()
+    check_sandbox(sandbox, settings)
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
     app.state.services = Services(settings, data.store, pool, *parts, publications, Statistics(), sandbox)
@@ -149,7 +154,8 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     try:
         compilations.recover()
         starting = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
-        yield
+        # For the fast lane; a server without it has no use for that.
+        yield {Door.STATE: Door(app.state.services, known)}
     finally:
         for task in starting:
             task.cancel()

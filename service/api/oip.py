@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from service.api import oip_body
+from service.api.inference import InferenceHead, answer_by_route
+from service.api.oip_body import HEADER_LENGTH
 from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
 from service.api.tensors import OIP_NAMES
@@ -22,10 +21,7 @@ from service.version import VERSION
 router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "model_configuration", "statistics")
-# Work on more than this at once would keep other requests waiting.
-_THREAD_BYTES = 64 << 10
-
-JsonHeader = Annotated[str | None, Header(alias=oip_body.HEADER_LENGTH)]
+JsonHeader = Annotated[str | None, Header(alias=HEADER_LENGTH)]
 
 
 @router.get("")
@@ -112,40 +108,9 @@ async def post_infer(
 ) -> Response:
     """Runs a model on tensors as JSON or as raw bytes after it; the answer likewise, output by output."""
     check_parameters(request)
-    started = time.perf_counter_ns()
-    found = services.publications.find(model, version)
-    body = await read_body(request, services.settings.limits.infer_body_bytes)
-    try:
-        answer, run_ns = await _infer(found, body, header_length, request, services)
-    except Exception:
-        services.statistics.failed(found.name, found.version, time.perf_counter_ns() - started)
-        raise
-    services.statistics.succeeded(found.name, found.version, time.perf_counter_ns() - started, run_ns)
-    return Response(answer.body, headers=answer.headers)
-
-
-async def _infer(
-    found: Servable, body: bytes, header_length: str | None, request: Request, services: Services
-) -> tuple[oip_body.OipAnswer, int]:
-    encoding = request.headers.get("content-encoding")
-    limit = services.settings.limits.infer_body_bytes
-
-    def read() -> oip_body.OipRequest:
-        return oip_body.read_request(oip_body.inflate(body, encoding, limit), header_length, found.signature)
-
-    small = len(body) <= _THREAD_BYTES and encoding is None
-    asked = read() if small else await asyncio.to_thread(read)
-    begun = time.perf_counter_ns()
-    tensors = (await services.sessions.run(found.loadable, asked.inputs, asked.timeout_us)).outputs
-    run_ns = time.perf_counter_ns() - begun
-    accept = request.headers.get("accept-encoding", "")
-
-    def write() -> oip_body.OipAnswer:
-        plain = oip_body.write_answer(found.name, found.version, asked, tensors, found.signature)
-        return oip_body.deflated(plain, accept)
-
-    small = sum(len(tensor.data) for tensor in tensors) <= _THREAD_BYTES
-    return (write() if small else await asyncio.to_thread(write)), run_ns
+    headers = request.headers
+    encoding, accept = headers.get("content-encoding"), headers.get("accept-encoding", "")
+    return await answer_by_route(request, services, InferenceHead(model, version, header_length, encoding, accept))
 
 
 @router.post("/repository/index")
@@ -189,9 +154,8 @@ async def post_unload(model: str, request: Request, services: ServicesDep) -> Js
 
 
 def _versions(found: Servable, services: Services) -> list[str]:
-    if found.name not in services.publications.names():
-        return [found.version]
-    return sorted(str(each["version"]) for each in services.publications.describe(found.name)["versions"])
+    numbers = services.publications.versions(found.name)
+    return [str(number) for number in sorted(numbers)] or [found.version]
 
 
 def _metadata(spec: TensorSpec) -> dict[str, Any]:
