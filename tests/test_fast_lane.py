@@ -171,7 +171,6 @@ def test_the_fast_lane_takes_the_usual_and_leaves_the_unusual(server, model):
             request(target, body),
             request(target, raw, header),
             request("/infer", plain),
-            request(target, b"{"),
         ):
             connection.send(usual)
             connection.answer()
