@@ -37,7 +37,7 @@ from tests.zoo import make
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 8, 64)
-SECONDS = float(os.environ.get("RELAXD_BENCH_SECONDS", "2"))
+SECONDS = int(os.environ.get("RELAXD_BENCH_SECONDS", "2"))
 ROUNDS = int(os.environ.get("RELAXD_BENCH_ROUNDS", "3"))
 MODELS = os.environ.get("RELAXD_BENCH_MODELS", "mlp,lenet,resnet18").split(",")
 HEADER = "Inference-Header-Content-Length"
@@ -306,7 +306,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             result["models"][name] = measure(name, Path(folder))
         print(
-            f"{name}: requests a second, best of {ROUNDS} windows of {SECONDS:g} s\n{table(result['models'][name])}\n",
+            f"{name}: requests a second, best of {ROUNDS} windows of {SECONDS} s\n{table(result['models'][name])}\n",
             flush=True,
         )
     result["load_after"] = os.getloadavg()

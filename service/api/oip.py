@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 
 from service.api.inference import InferenceHead, answer_by_route
+from service.api.json_body import parse_object
 from service.api.oip_body import HEADER_LENGTH
 from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
@@ -20,6 +21,7 @@ from service.version import VERSION
 
 router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
+MAX_REPLICAS = 64
 EXTENSIONS = ("binary_tensor_data", "model_repository", "model_configuration", "statistics")
 JsonHeader = Annotated[str | None, Header(alias=HEADER_LENGTH)]
 
@@ -134,14 +136,11 @@ async def post_index(request: Request, services: ServicesDep) -> list[JsonObject
 
 @router.post("/repository/models/{model}/load")
 async def post_load(model: str, request: Request, services: ServicesDep) -> JsonObject:
-    """Loads the artifact of a model now, and not with its first request. Parameters are not taken."""
+    """Loads the artifact of a model now, and not with its first request; ``{"parameters": {"replicas": 2}}`` in two."""
     body = await read_body(request, services.settings.limits.request_bytes)
-    if b'"config"' in body or b'"file:' in body:
-        raise InvalidField(
-            "A model's configuration and files cannot be replaced when it is loaded.", field="parameters"
-        )
+    replicas = _replicas(body)
     found = services.publications.find(model)
-    await services.sessions.preload(found.loadable)
+    await services.sessions.preload(found.loadable, replicas)
     return {}
 
 
@@ -151,6 +150,20 @@ async def post_unload(model: str, request: Request, services: ServicesDep) -> Js
     await read_body(request, services.settings.limits.request_bytes)
     services.sessions.unload(services.publications.find(model).compilation.id)
     return {}
+
+
+def _replicas(body: bytes) -> int | None:
+    fields = parse_object(body, "The body") if body.strip() else {}
+    parameters = fields.get("parameters") or {}
+    if not isinstance(parameters, dict) or set(parameters) - {"replicas"}:
+        raise InvalidField(
+            "`parameters` may have `replicas` alone: a model's configuration and files are not replaced when it is loaded.",
+            field="parameters",
+        )
+    replicas = parameters.get("replicas")
+    if replicas is not None and (type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS):
+        raise InvalidField(f"`parameters.replicas` must be from 1 to {MAX_REPLICAS}.", field="parameters.replicas")
+    return replicas
 
 
 def _versions(found: Servable, services: Services) -> list[str]:
