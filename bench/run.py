@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("run", "machine", "cpu_candidate", "cpu_models", "__init__")
+PARTS = ("run", "machine", "cpu_candidate", "cpu_models", "serve_peers", "__init__")
 
 
 def main(names: list[str]) -> int:

@@ -14,14 +14,13 @@ from pathlib import Path
 import uvicorn
 
 from service.api.app import create_app, open_data
-from service.http_protocol import GuardedProtocol
+from service.fast_lane import FastLane
 from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
-from service.nouns import REQUIRED_LAYERS
 from service.pool import Pool, probe_sandbox
 from service.serving import Server, end_with_stdin
-from service.settings import Settings, SettingsError, limits_from_environment
+from service.settings import Settings, SettingsError, check_sandbox, layers_off, limits_from_environment
 from service.store.directory import StoreBusy
 from service.version import VERSION
 
@@ -93,7 +92,7 @@ def serve(settings: Settings) -> int:
         port=settings.port,
         uds=None if settings.socket is None else str(settings.socket),
         loop="uvloop",
-        http=GuardedProtocol.bound_to(settings.limits),
+        http=FastLane.bound_to(settings.limits),
         ws="none",
         log_config=None,
         access_log=False,
@@ -116,17 +115,9 @@ def _check_keys(settings: Settings) -> None:
 def _check_sandbox(settings: Settings) -> None:
     """Raises SettingsError when a required layer of the sandbox does not work here, unless that is allowed."""
     layers = asyncio.run(probe_sandbox())
-    off = {f"{role}: {name}": state for role, states in layers.items() for name, state in states.items()}
-    off = {name: state for name, state in off.items() if not state.startswith("on")}
-    for name, state in off.items():
+    for name, state in layers_off(layers).items():
         sys.stderr.write(f"relaxd: sandbox: {name} is {state}\n")
-    required = [name for name in off if name.partition(": ")[2] in REQUIRED_LAYERS]
-    if required and not settings.allow_weak_sandbox:
-        raise SettingsError(
-            f"the sandbox lacks required layers ({', '.join(required)}), so an uploaded file could read files or reach "
-            "the network as the user of this server. Use a kernel with Landlock and seccomp, or say "
-            "--allow-weak-sandbox if you trust everybody who can reach it"
-        )
+    check_sandbox(layers, settings)
 
 
 async def _print_catalogue() -> int:

@@ -97,6 +97,8 @@ class Journal:
         self._size_of = size_of
         self._writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._writing = threading.Lock()
+        # Rises with each change, so that what was read can be known to hold still.
+        self.changes = 0
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             self._writer.close()
@@ -331,9 +333,13 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing, self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
-            yield self._writer
+        with self._writing:
+            try:
+                with self._writer:
+                    self._writer.execute("BEGIN IMMEDIATE")
+                    yield self._writer
+            finally:
+                self.changes += 1
 
 
 def _document(compilation: Compilation) -> str:

@@ -37,6 +37,10 @@ class Limits:
     concurrent_compilations: int = 2
     queued_compilations: int = 64
     loaded_sessions: int = 8
+    loaded_bytes: int = 8 << 30
+    replicas: int = 1
+    queued_inferences: int = 256
+    max_queue_delay_ms: float = 0.0
     # one caller
     caller_concurrent_compilations: int = 2
     caller_queued_compilations: int = 32

@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from service.errors import (
@@ -227,15 +227,20 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours.fileno(), zygote._on_packet)
         return zygote
 
-    async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
-        """A new worker, confined and waiting for its first frame. Raises InternalError when the zygote is gone."""
+    async def fork(
+        self, role: str, confinement: Confinement, limits: FrameLimits, descriptors: Sequence[int] = ()
+    ) -> Worker:
+        """A new worker, confined, with copies of `descriptors`, and waiting for its first frame.
+
+        Raises InternalError when the zygote is gone.
+        """
         number = next(self._numbers)
         worker = self._workers[number] = Worker(limits)
         request = {"op": "fork", "worker": number, "role": role, "confinement": confinement.to_json()}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
-                await self._send(json.dumps(request).encode(), theirs.fileno())
+                await self._send(json.dumps(request).encode(), [theirs.fileno(), *descriptors])
             await worker.forked
         except BaseException as error:
             # A worker that comes into being all the same reads the end of its socket and ends.
@@ -246,9 +251,8 @@ class Zygote:
         await worker.connect(ours)
         return worker
 
-    async def _send(self, packet: bytes, descriptor: int) -> None:
-        descriptors = array.array("i", [descriptor])
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+    async def _send(self, packet: bytes, descriptors: Sequence[int]) -> None:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
         for _ in range(200):
             try:
                 self._control.sendmsg([packet], ancillary)
@@ -340,9 +344,11 @@ class Pool:
         with contextlib.suppress(InternalError, ShuttingDown):
             await self.zygote(name)
 
-    async def fork(self, role: str, confinement: Confinement, limits: FrameLimits) -> Worker:
-        """A new worker of `role`. Raises InternalError, ShuttingDown."""
-        return await (await self.zygote(ZYGOTE_OF[role])).fork(role, confinement, limits)
+    async def fork(
+        self, role: str, confinement: Confinement, limits: FrameLimits, descriptors: Sequence[int] = ()
+    ) -> Worker:
+        """A new worker of `role`, with copies of `descriptors`. Raises InternalError, ShuttingDown."""
+        return await (await self.zygote(ZYGOTE_OF[role])).fork(role, confinement, limits, descriptors)
 
     @contextlib.asynccontextmanager
     async def lend(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from service import keys
 from service.compilations import Compilations
 from service.errors import CompilationNotReady, InvalidField, JsonObject, UnknownCompilation, nearest
 from service.host_cpu import missing_flags
 from service.journal import Journal, PublishedVersion
+from service.loading import Loadable
 from service.nouns import Signature, State
 from service.records import Artifact, Compilation
 from service.serving_errors import CompilationPublished, CpuLacksFeatures, UnknownModel
 from service.uninterrupted import uninterrupted
+
+MAX_FOUND = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -27,6 +31,7 @@ class Servable:
     compilation: Compilation
     artifact: Artifact
     signature: Signature
+    loadable: Loadable
 
 
 class Publications:
@@ -35,6 +40,9 @@ class Publications:
     def __init__(self, journal: Journal, compilations: Compilations) -> None:
         self._journal = journal
         self._compilations = compilations
+        # What was found since the journal changed last, by name, version and caller.
+        self._found: dict[tuple[str, str | None, keys.Caller | None], Servable] = {}
+        self._found_at = -1
 
     def names(self) -> list[str]:
         """All published names, sorted."""
@@ -67,7 +75,7 @@ class Publications:
                 "is not, or it looks like the id of a Compilation.",
                 field="name",
             )
-        _servable(name, "1", self._compilations.get(compilation))
+        self._servable(name, "1", self._compilations.get(compilation))
         current = next((each for each in self._journal.versions(name) if each.current), None)
         is_new = current is None or current.compilation != compilation
         if is_new and not await uninterrupted(self._journal.publish, name, compilation):
@@ -101,19 +109,31 @@ class Publications:
 
         Raises UnknownModel, CompilationNotReady.
         """
+        if self._found_at != self._journal.changes or len(self._found) > MAX_FOUND:
+            self._found, self._found_at = {}, self._journal.changes
+        asked = (name, version, keys.current.get())
+        if asked not in self._found:
+            self._found[asked] = self._look_up(name, version)
+        return self._found[asked]
+
+    def versions(self, name: str) -> list[int]:
+        """The numbers of a model's versions; none where it is not published."""
+        return [version.number for version in self._journal.versions(name)]
+
+    def _look_up(self, name: str, version: str | None) -> Servable:
         versions = self._journal.versions(name)
         if versions:
             wanted = next((each for each in versions if _is_wanted(each, version)), None)
             if wanted is None:
                 raise self._unknown(name, version)
-            return _servable(name, str(wanted.number), self._compilations.shared(wanted.compilation))
+            return self._servable(name, str(wanted.number), self._compilations.shared(wanted.compilation))
         try:
             compilation = self._compilations.get(name)
         except UnknownCompilation as error:
             raise self._unknown(name) from error
         if version not in (None, "1"):
             raise self._unknown(name, version)
-        return _servable(name, "1", compilation)
+        return self._servable(name, "1", compilation)
 
     def _unknown(self, name: str, version: str | None = None) -> UnknownModel:
         names = self.names()
@@ -123,26 +143,26 @@ class Publications:
         hint = f" Did you mean {near[0]!r}?" if near else " GET /models lists the published ones."
         return UnknownModel(f"There is no model {name[:100]!r}.{hint}", model=name[:100], nearest=near)
 
+    def _servable(self, name: str, version: str, compilation: Compilation) -> Servable:
+        artifact, signature = compilation.artifact, compilation.signature
+        if compilation.state is not State.SUCCEEDED or artifact is None or signature is None:
+            why = "ended before the build" if compilation.state is State.SUCCEEDED else f"is {compilation.state.value}"
+            raise CompilationNotReady(
+                f"The compilation {why}, so there is nothing to run. GET /compile/{compilation.id} says more.",
+                id=compilation.id,
+                state=compilation.state.value,
+            )
+        lacking = missing_flags(artifact.manifest.get("cpu_flags", []))
+        if lacking:
+            raise CpuLacksFeatures(
+                f"The library needs {', '.join(lacking)}, which the CPU of this server lacks. Compile the model here "
+                "again, with `native` as its `target.cpu`.",
+                id=compilation.id,
+                flags=lacking,
+            )
+        loadable = Loadable(compilation.id, signature, lambda: self._compilations.library(artifact))
+        return Servable(name, version, compilation, artifact, signature, loadable)
+
 
 def _is_wanted(version: PublishedVersion, wanted: str | None) -> bool:
     return version.current if wanted is None else str(version.number) == wanted
-
-
-def _servable(name: str, version: str, compilation: Compilation) -> Servable:
-    artifact, signature = compilation.artifact, compilation.signature
-    if compilation.state is not State.SUCCEEDED or artifact is None or signature is None:
-        why = "ended before the build" if compilation.state is State.SUCCEEDED else f"is {compilation.state.value}"
-        raise CompilationNotReady(
-            f"The compilation {why}, so there is nothing to run. GET /compile/{compilation.id} says more.",
-            id=compilation.id,
-            state=compilation.state.value,
-        )
-    lacking = missing_flags(artifact.manifest.get("cpu_flags", []))
-    if lacking:
-        raise CpuLacksFeatures(
-            f"The library needs {', '.join(lacking)}, which the CPU of this server lacks. Compile the model here "
-            "again, with `native` as its `target.cpu`.",
-            id=compilation.id,
-            flags=lacking,
-        )
-    return Servable(name, version, compilation, artifact, signature)

@@ -13,11 +13,15 @@ RequestProblem
 ├── RateLimited           429 rate-limited
 ├── QuotaExceeded         429 quota-exceeded
 └── HeadTooLarge          431 head-too-large
+
+ServerProblem
+├── WorkerLost            503 worker-lost
+└── RequestTimedOut       504 request-timed-out
 """
 
 from __future__ import annotations
 
-from service.errors import RequestProblem
+from service.errors import RequestProblem, ServerProblem
 
 
 class UnknownModel(RequestProblem):
@@ -98,3 +102,19 @@ class HeadTooLarge(RequestProblem):
     """The request line and the headers are larger than `limit_bytes`, or there are too many headers. Send fewer."""
 
     slug, status, title = "head-too-large", 431, "The head of the request is too large"
+
+
+class WorkerLost(ServerProblem):
+    """The worker of the model died, hung or was unloaded while it had the request. Send the request again.
+
+    `signal` is how it died, where it was one. Another worker is started at once; where requests keep ending like this,
+    the model crashes on what it is sent.
+    """
+
+    slug, status, title = "worker-lost", 503, "The worker of the model was lost"
+
+
+class RequestTimedOut(ServerProblem):
+    """The request's own `timeout` was over before its answer was there. Send it later, or with more time."""
+
+    slug, status, title = "request-timed-out", 504, "The request's timeout is over"

@@ -1,178 +1,126 @@
-"""Artifacts loaded in infer workers: one process each, the least recently used unloaded first."""
+"""Artifacts loaded in infer workers: replicas of each, a bounded queue, the least recently used unloaded first."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections import OrderedDict
-from collections.abc import Callable
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from service.errors import DeadlineExceeded, InternalError, JsonObject, Overloaded, Problem
-from service.nouns import Confinement, Limits
-from service.pool import Pool, Worker, WorkerGone, checked
-from service.wire import Frame, FrameLimits
-from service.work_folder import LIBRARY, work_folder
-from service.worker_user import worker_uid
+from service.errors import InternalError, Overloaded, Problem, ShuttingDown
+from service.loading import Loadable, Loader
+from service.nouns import Limits
+from service.pool import Pool
+from service.replica import Call, Outcome, Replica, timed_out
+from service.ring import RawTensor
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 256
-# A zygote may have to start first.
-FORK_S = 30.0
 
-# The dtypes that cross the wire, by numpy's name.
-ITEM_BYTES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RawTensor:
-    """Numbers on their way to or from a worker: numpy's dtype name, shape, C-ordered little-endian bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes | memoryview
-
-
-@dataclass
+@dataclass(eq=False)
 class Session:
-    """One loaded Artifact."""
+    """One Artifact that is loaded or being loaded: its replicas, and the calls that none of them has room for yet."""
 
-    worker: asyncio.Task[Worker]
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    loadable: Loadable
+    wanted: int
+    replicas: list[Replica] = field(default_factory=list)
+    loading: set[asyncio.Task[None]] = field(default_factory=set)
+    queue: deque[Call] = field(default_factory=deque)
+    # Found by the first load, for those after it: the checked file, and how many rows run as one.
+    library: Path | None = None
+    batch_rows: int | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are not answered yet."""
+        return len(self.queue) + sum(replica.busy for replica in self.replicas)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its workers took to load it."""
+        return sum(replica.memory_bytes for replica in self.replicas)
+
+    def with_room(self) -> Replica | None:
+        """The replica with the fewest calls of those that can take another."""
+        free = [replica for replica in self.replicas if replica.has_room]
+        return min(free, key=lambda replica: replica.busy, default=None)
 
 
 class Sessions:
-    """Lends out loaded Artifacts by the id of their Compilation, loading them on first use."""
+    """Runs Artifacts by the id of their Compilation, loading them on first use. For the event loop's thread."""
 
     def __init__(self, pool: Pool, limits: Limits, scratch: Path) -> None:
-        self._pool = pool
-        self._scratch = scratch
+        self._loader = Loader(pool, limits, scratch)
         self._limits = limits
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
 
-    async def run(self, key: str, library: Callable[[], Path], inputs: list[RawTensor]) -> list[RawTensor]:
-        """The outputs for `inputs`, which must match the Signature. One call at a time for each Artifact.
+    async def run(self, loadable: Loadable, inputs: list[RawTensor], timeout_us: int | None = None) -> Outcome:
+        """The outputs for `inputs`, which must match the Signature.
 
-        `library` is asked for the file only when the Artifact is not loaded. Raises Overloaded, DeadlineExceeded,
-        ExecutionFailed, WorkerCrashed, WorkerKilled, InternalError, StoreDamaged.
+        Raises Overloaded, ShuttingDown, RequestTimedOut, DeadlineExceeded, WorkerLost, StoreDamaged, InternalError, and
+        what the model says of its inputs: ExecutionFailed, CheckFailed, IndexOutOfRange.
         """
-        session = self._session(key, library)
-        if session.users >= MAX_WAITING:
-            raise Overloaded(
-                f"{session.users} requests wait for this model, the limit is {MAX_WAITING}. Send the request later.",
-                limit=MAX_WAITING,
-                retry_after_s=1,
-            )
-        session.users += 1
-        session.idle.clear()
+        future: asyncio.Future[Outcome | Problem] = asyncio.get_running_loop().create_future()
+        call = self.submit(loadable, inputs, future.set_result, timeout_us)
         try:
-            self._unload_surplus()
-            worker = await asyncio.shield(session.worker)
-            async with session.lock:
-                return await self._exchange(worker, inputs)
-        except (Problem, WorkerGone, asyncio.CancelledError):
-            if _has_ended(session) and self._sessions.get(key) is session:
-                del self._sessions[key]
-            raise
+            outcome = await future
         finally:
-            session.users -= 1
-            if session.users == 0:
-                session.idle.set()
+            call.abandon()
+        if isinstance(outcome, Problem):
+            raise outcome
+        return outcome
 
-    async def preload(self, key: str, library: Callable[[], Path]) -> None:
-        """Loads an Artifact before it is asked for. Raises as `run`."""
-        session = self._session(key, library)
-        self._unload_surplus()
-        try:
-            await asyncio.shield(session.worker)
-        except Problem:
-            if self._sessions.get(key) is session:
-                del self._sessions[key]
-            raise
+    def submit(
+        self,
+        loadable: Loadable,
+        inputs: list[RawTensor],
+        settle: Callable[[Outcome | Problem], None],
+        timeout_us: int | None = None,
+    ) -> Call:
+        """As `run`, without waiting: `settle` gets the outcome, once, maybe before this returns.
 
-    def _session(self, key: str, library: Callable[[], Path]) -> Session:
-        session = self._sessions.get(key)
-        if session is None or _has_ended(session):
-            session = self._sessions[key] = Session(asyncio.create_task(self._load(library)))
-        self._sessions.move_to_end(key)
-        return session
+        Raises Overloaded, ShuttingDown.
+        """
+        session = self._session(loadable)
+        self._check_queue(session)
+        call = Call(inputs, settle)
+        if timeout_us is not None:
+            call.deadline_ns = time.monotonic_ns() + timeout_us * 1000
+            call.timer = asyncio.get_running_loop().call_later(timeout_us / 1e6, lambda: call.finish(timed_out()))
+        session.idle.clear()
+        replica = None if session.queue else session.with_room()
+        if replica is not None:
+            replica.take(call)
+        else:
+            session.queue.append(call)
+            self._load_missing(session)
+        return call
 
-    async def _load(self, library: Callable[[], Path]) -> Worker:
-        path = await asyncio.to_thread(library)
-        # The folder can go once the library is mapped.
-        with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
-            # It serves for as long as it is loaded: no limit to its CPU time in all, a deadline for each request.
-            confinement = Confinement(self._limits.infer_memory_bytes, 1 << 30, 0, str(folder), (), worker_uid())
-            try:
-                async with asyncio.timeout(max(self._limits.infer_s, FORK_S)):
-                    worker = await self._pool.fork("infer", confinement, FrameLimits())
-            except TimeoutError as error:
-                raise _too_slow("Starting a worker", max(self._limits.infer_s, FORK_S)) from error
-            try:
-                async with asyncio.timeout(self._limits.infer_s):
-                    await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
-                    checked(await worker.receive(), "ready")
-            except BaseException as error:
-                if isinstance(error, WorkerGone):
-                    raise await worker.fate("while it loaded the artifact") from error
-                await worker.end()
-                if isinstance(error, TimeoutError):
-                    raise _too_slow("Loading the artifact", self._limits.infer_s) from error
-                raise
-        return worker
-
-    async def _exchange(self, worker: Worker, inputs: list[RawTensor]) -> list[RawTensor]:
-        if worker.exited.done():
-            raise await worker.fate("before the request reached it")
-        request = Frame(
-            {"op": "run", "inputs": [{"dtype": tensor.dtype, "shape": list(tensor.shape)} for tensor in inputs]},
-            tuple(tensor.data for tensor in inputs),
-        )
-        try:
-            async with asyncio.timeout(self._limits.infer_s):
-                await worker.send(request)
-                frame = await worker.receive()
-        except BaseException as error:
-            # Whatever it was, an answer may still be on its way: this worker must not see another request.
-            if isinstance(error, WorkerGone):
-                raise await worker.fate("during an inference") from error
-            worker.kill()
-            if isinstance(error, TimeoutError):
-                await worker.end()
-                raise _too_slow("The inference", self._limits.infer_s) from error
-            raise
-        try:
-            return _tensors(checked(frame, "result"))
-        except InternalError:
-            worker.kill()
-            await worker.end()
-            raise
-
-    def _unload_surplus(self) -> None:
-        surplus = len(self._sessions) - self._limits.loaded_sessions
-        for key in list(self._sessions):
-            if surplus <= 0:
-                return
-            if self._sessions[key].users == 0:
-                self.unload(key)
-                surplus -= 1
+    async def preload(self, loadable: Loadable, replicas: int | None = None) -> None:
+        """Loads an Artifact before it is asked for; `replicas` changes how many it has from now on. Raises as `run`."""
+        session = self._session(loadable)
+        if replicas is not None:
+            session.wanted = replicas
+        for surplus in session.replicas[session.wanted :]:
+            session.replicas.remove(surplus)
+            self._spawn(_end_idle(surplus))
+        self._load_missing(session)
+        while session.loading:
+            # A Problem of loading is raised here; that of a worker that ends later is for its own callers.
+            await asyncio.gather(*(asyncio.shield(task) for task in session.loading))
 
     def unload(self, key: str) -> None:
-        """Ends the worker of that Compilation's Artifact, when those who use it now have their answers."""
+        """Ends the workers of that Compilation's Artifact, when those who use it now have their answers."""
         session = self._sessions.pop(key, None)
         if session is not None:
-            task = asyncio.create_task(_end(session))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._spawn(self._drain(session))
 
     def is_loaded(self, key: str) -> bool:
         """Whether that Compilation's Artifact is loaded or being loaded."""
@@ -182,53 +130,128 @@ class Sessions:
         """How many Artifacts are loaded or being loaded."""
         return len(self._sessions)
 
+    def sessions(self) -> list[Session]:
+        """Those that are loaded or being loaded, the one that was used last at the end."""
+        return list(self._sessions.values())
+
     async def close(self) -> None:
-        """Ends all workers."""
+        """Answers what has been asked, then ends all workers."""
+        self._closing = True
         for key in list(self._sessions):
             self.unload(key)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _session(self, loadable: Loadable) -> Session:
+        session = self._sessions.get(loadable.key)
+        if session is not None:
+            self._sessions.move_to_end(loadable.key)
+            return session
+        if self._closing:
+            raise ShuttingDown("The server is shutting down. Send the request again in a moment.", retry_after_s=5)
+        session = self._sessions[loadable.key] = Session(loadable, self._limits.replicas)
+        self._unload_surplus()
+        return session
 
-def _has_ended(session: Session) -> bool:
-    if not session.worker.done():
-        return False
-    return session.worker.cancelled() or session.worker.exception() is not None or session.worker.result().exited.done()
+    def _check_queue(self, session: Session) -> None:
+        limit = self._limits.queued_inferences
+        if session.waiting < limit:
+            return
+        session.queue = deque(call for call in session.queue if not call.settled)
+        if session.waiting >= limit:
+            raise Overloaded(
+                f"{session.waiting} requests wait for this model, the limit is {limit}. Send the request later.",
+                limit=limit,
+                retry_after_s=1,
+            )
 
+    def _load_missing(self, session: Session) -> None:
+        while len(session.replicas) + len(session.loading) < session.wanted:
+            task = self._spawn(self._load(session))
+            session.loading.add(task)
+            task.add_done_callback(lambda task: self._after_load(session, task))
 
-async def _end(session: Session) -> None:
-    if session.users > 0:
+    async def _load(self, session: Session) -> None:
+        if session.library is None:
+            session.library = await asyncio.to_thread(session.loadable.library)
+        loaded = await self._loader.load(session.loadable.signature, session.library, session.batch_rows)
+        session.batch_rows = loaded.batch_rows
+        replica = Replica(
+            loaded.worker,
+            loaded.ring,
+            self._limits,
+            on_answers=lambda: self._serve(session),
+            on_end=lambda: self._replace(session, replica),
+            memory_bytes=loaded.memory_bytes,
+        )
+        session.replicas.append(replica)
+
+    def _after_load(self, session: Session, task: asyncio.Task[None]) -> None:
+        session.loading.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Problem):
+            log.error("an artifact could not be loaded", exc_info=error)
+            error = InternalError("The artifact could not be loaded; the server's log has the error.")
+        if error is not None and not session.replicas and not session.loading:
+            self._forget(session)
+            while session.queue:
+                session.queue.popleft().finish(error)
+        self._serve(session)
+        self._unload_surplus()
+
+    def _serve(self, session: Session) -> None:
+        """Moves calls from the queue to replicas with room."""
+        while session.queue:
+            if session.queue[0].settled:
+                session.queue.popleft()
+            elif (replica := session.with_room()) is not None:
+                replica.take(session.queue.popleft())
+            else:
+                break
+        if session.waiting == 0:
+            session.idle.set()
+
+    def _replace(self, session: Session, replica: Replica) -> None:
+        """Called when a worker is no more: another takes its place, unless it has never been of use."""
+        if replica in session.replicas:
+            session.replicas.remove(replica)
+        self._spawn(replica.end())
+        is_used = replica.answered > 0 and self._sessions.get(session.loadable.key) is session
+        if session.queue or (is_used and not self._closing):
+            self._load_missing(session)
+        elif not session.replicas and not session.loading:
+            self._forget(session)
+        self._serve(session)
+
+    def _forget(self, session: Session) -> None:
+        if self._sessions.get(session.loadable.key) is session:
+            del self._sessions[session.loadable.key]
+
+    def _unload_surplus(self) -> None:
+        """Unloads what was used least recently and is idle, as far as there is too much of it; never the last one."""
+        for key in list(self._sessions)[:-1]:
+            memory = sum(session.memory_bytes for session in self._sessions.values())
+            if len(self._sessions) <= self._limits.loaded_sessions and memory <= self._limits.loaded_bytes:
+                return
+            if self._sessions[key].waiting == 0 and not self._sessions[key].loading:
+                self.unload(key)
+
+    async def _drain(self, session: Session) -> None:
+        self._serve(session)
         await session.idle.wait()
-    session.worker.cancel()
-    try:
-        worker = await session.worker
-    except (Problem, asyncio.CancelledError):
-        return
-    await worker.end()
+        for task in list(session.loading):
+            task.cancel()
+        await asyncio.gather(*session.loading, return_exceptions=True)
+        await asyncio.gather(*(replica.end() for replica in list(session.replicas)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def _tensors(frame: Frame) -> list[RawTensor]:
-    try:
-        specs: list[JsonObject] = frame.body["outputs"]
-        tensors = [
-            RawTensor(str(spec["dtype"]), tuple(map(int, spec["shape"])), blob)
-            for spec, blob in zip(specs, frame.blobs, strict=True)
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unintelligible(repr(error)) from error
-    for tensor in tensors:
-        size = ITEM_BYTES.get(tensor.dtype)
-        if size is None or min(tensor.shape, default=0) < 0 or math.prod(tensor.shape) * size != len(tensor.data):
-            raise _unintelligible(f"{len(tensor.data)} bytes for {tensor.dtype[:20]} {tensor.shape}")
-    return tensors
-
-
-def _unintelligible(what: str) -> InternalError:
-    return InternalError(f"The infer worker sent a message that makes no sense ({what[:200]}).")
-
-
-def _too_slow(what: str, limit: float) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"{what} was stopped after its limit of {math.floor(limit)} s. Send a smaller batch, or let the operator "
-        "raise RELAXD_INFER_S.",
-        limit_s=limit,
-    )
+async def _end_idle(replica: Replica) -> None:
+    while replica.busy:
+        await asyncio.sleep(0.01)
+    await replica.end()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.nouns import Limits
+from service.nouns import REQUIRED_LAYERS, Limits
 
 
 class SettingsError(Exception):
@@ -70,3 +70,20 @@ def limits_from_environment(environ: Mapping[str, str]) -> Limits:
             raise SettingsError(f"{variable} must be more than 0, not {environ[variable]!r}")
         changes[entry.name] = value
     return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
+
+
+def layers_off(layers: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Of the states of the sandbox's layers by role: those that are not on, and why."""
+    off = {f"{role}: {name}": state for role, states in layers.items() for name, state in states.items()}
+    return {name: state for name, state in off.items() if not state.startswith("on")}
+
+
+def check_sandbox(layers: Mapping[str, Mapping[str, str]], settings: Settings) -> None:
+    """Raises SettingsError when a required layer of the sandbox does not work here, unless that is allowed."""
+    required = [name for name in layers_off(layers) if name.partition(": ")[2] in REQUIRED_LAYERS]
+    if required and not settings.allow_weak_sandbox:
+        raise SettingsError(
+            f"the sandbox lacks required layers ({', '.join(required)}), so an uploaded file could read files or reach "
+            "the network as the user of this server. Use a kernel with Landlock and seccomp, or say "
+            "--allow-weak-sandbox if you trust everybody who can reach it"
+        )

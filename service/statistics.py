@@ -8,22 +8,38 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from service.errors import JsonObject
+from service.replica import Outcome
 
 # Upper bounds in seconds of the histogram of run times; what is longer is in one more bucket.
 BUCKETS_S = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+# Upper bounds of the histogram of batches, in requests that ran as one.
+BATCHES = (1, 2, 4, 8, 16, 32)
+
+
 @dataclass
 class Counts:
-    """Of one version of a model: requests by how they ended, ns in all and in the worker, runs by their time."""
+    """Of one version of a model: requests by how they ended, ns by where they went, histograms of runs and batches.
+
+    `queue_ns` is from when a request was ready to run until its answer was there, less its run: what it waited for.
+    """
 
     succeeded: int = 0
     succeeded_ns: int = 0
+    queue_ns: int = 0
     run_ns: int = 0
     failed: int = 0
     failed_ns: int = 0
     last_ms: int = 0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    run_buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    queue_buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    # By the number of requests that ran as one: how many requests, and ns of their runs.
+    batches: dict[int, list[int]] = field(default_factory=dict)
+
+    def executions(self) -> int:
+        """How many runs there were."""
+        return round(sum(requests / size for size, (requests, _) in self.batches.items()))
 
 
 class Statistics:
@@ -32,44 +48,61 @@ class Statistics:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counts] = {}
         self.problems: Counter[str] = Counter()
+        # Inferences that the fast lane took.
+        self.by_fast_lane = 0
 
-    def succeeded(self, name: str, version: str, whole_ns: int, run_ns: int) -> None:
-        """Notes a request that was answered: the time in all, and of that what its worker took or kept it waiting."""
-        counts = self._counts.setdefault((name, version), Counts())
+    def succeeded(self, name: str, version: str, whole_ns: int, outcome: Outcome) -> None:
+        """Notes a request that was answered, `whole_ns` after it had been received."""
+        counts = self._of(name, version)
         counts.succeeded += 1
         counts.succeeded_ns += whole_ns
-        counts.run_ns += run_ns
-        counts.buckets[bisect.bisect_left(BUCKETS_S, run_ns / 1e9)] += 1
+        counts.queue_ns += outcome.queue_ns
+        counts.run_ns += outcome.run_ns
+        counts.run_buckets[bisect.bisect_left(BUCKETS_S, outcome.run_ns / 1e9)] += 1
+        counts.queue_buckets[bisect.bisect_left(BUCKETS_S, outcome.queue_ns / 1e9)] += 1
+        batch = counts.batches.setdefault(outcome.batch, [0, 0])
+        batch[0] += 1
+        batch[1] += outcome.run_ns
         counts.last_ms = time.time_ns() // 1_000_000
 
     def failed(self, name: str, version: str, whole_ns: int) -> None:
         """Notes a request that ended with an error."""
-        counts = self._counts.setdefault((name, version), Counts())
+        counts = self._of(name, version)
         counts.failed += 1
         counts.failed_ns += whole_ns
+
+    def _of(self, name: str, version: str) -> Counts:
+        counts = self._counts.get((name, version))
+        if counts is None:
+            counts = self._counts[name, version] = Counts()
+        return counts
 
     def of(self, name: str, version: str) -> JsonObject:
         """The statistics of one version of a model; zeros where it was not run."""
         counts = self._counts.get((name, version), Counts())
         nothing = {"count": 0, "ns": 0}
         success = {"count": counts.succeeded, "ns": counts.succeeded_ns}
+        rest = counts.succeeded_ns - counts.queue_ns - counts.run_ns
         return {
             "name": name,
             "version": version,
             "last_inference": counts.last_ms,
             "inference_count": counts.succeeded,
-            "execution_count": counts.succeeded,
+            "execution_count": counts.executions(),
             "inference_stats": {
                 "success": success,
                 "fail": {"count": counts.failed, "ns": counts.failed_ns},
-                "queue": nothing,
-                "compute_input": {"count": counts.succeeded, "ns": counts.succeeded_ns - counts.run_ns},
+                "queue": {"count": counts.succeeded, "ns": counts.queue_ns},
+                "compute_input": {"count": counts.succeeded, "ns": rest},
                 "compute_infer": {"count": counts.succeeded, "ns": counts.run_ns},
                 "compute_output": nothing,
                 "cache_hit": nothing,
                 "cache_miss": nothing,
             },
-            "batch_stats": [],
+            "batch_stats": [
+                {"batch_size": size, "compute_infer": {"count": round(requests / size), "ns": ns // size}}
+                for size, (requests, ns) in sorted(counts.batches.items())
+            ],
         }
 
     def counts(self) -> dict[tuple[str, str], Counts]:

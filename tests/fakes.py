@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from service.errors import WorkerCrashed
-from service.nouns import Confinement
+from service.nouns import Confinement, Signature
 from service.pool import WorkerGone
+from service.ring import ANSWERED, Layout, Ring, signals
 from service.wire import Frame
 
 STEP = {
@@ -69,10 +71,65 @@ class FakePool:
     async def zygote(self, _role: str) -> FakeZygote:
         return FakeZygote()
 
-    async def fork(self, _role: str, confinement: Confinement, _limits: Any) -> FakeWorker:
+    async def fork(self, _role: str, confinement: Confinement, _limits: Any, _descriptors: Any = ()) -> FakeWorker:
         self.forks += 1
         self.work_dir = Path(confinement.work_dir)
         return FakeWorker(self.script)
+
+
+class RingWorker(FakeWorker):
+    """A FakeWorker with a ring: what comes through it goes to `answer`, with the worker, the slot and the inputs."""
+
+    def __init__(self, pool: RingPool, descriptors: list[int]) -> None:
+        super().__init__(pool.script)
+        self._pool = pool
+        self._descriptors = descriptors
+        self.asked = 0
+        self.ring: Ring | None = None
+
+    async def send(self, frame: Frame) -> None:
+        if frame.body["op"] == "load":
+            signature = Signature.from_json(frame.body["signature"])
+            self.ring = Ring(Layout(signature), self._descriptors)
+            asyncio.get_running_loop().add_reader(self.ring.requests, self._on_requests)
+        await super().send(frame)
+
+    def _on_requests(self) -> None:
+        for _ in range(signals(self.ring.requests)):
+            slot, request = self.ring.asked(self.asked)
+            self.asked += 1
+            self._pool.answer(self, slot, request)
+
+    def echo(self, slot: int, request: Any) -> None:
+        """Answers with the first input."""
+        self.ring.memory_of_outputs(slot)[:4] = self.ring.memory_of_inputs(slot)[:4]
+        self.ring.tell(slot, ANSWERED, sizes=request.shapes[0])
+        os.eventfd_write(self.ring.answers, 1)
+
+    def kill(self) -> None:
+        if not self.exited.done():
+            if self.ring is not None:
+                asyncio.get_running_loop().remove_reader(self.ring.requests)
+                self.ring.close()
+            else:
+                for descriptor in self._descriptors:
+                    os.close(descriptor)
+        super().kill()
+
+
+class RingPool(FakePool):
+    """Lends RingWorkers. `answer` is what they do with a request of the ring."""
+
+    def __init__(self, script: Callable[[Frame], Awaitable[list[Any]]], answer: Callable[..., None]) -> None:
+        super().__init__(script)
+        self.answer = answer
+        self.workers: list[RingWorker] = []
+
+    async def fork(self, _role: str, confinement: Confinement, _limits: Any, descriptors: Any = ()) -> FakeWorker:
+        self.forks += 1
+        self.work_dir = Path(confinement.work_dir)
+        self.workers.append(RingWorker(self, [os.dup(each) for each in descriptors]))
+        return self.workers[-1]
 
 
 GONE = WorkerGone("it closed its socket")

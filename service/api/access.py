@@ -30,6 +30,11 @@ _SCOPES = (
 )
 
 
+def scope_of(method: str, path: str) -> str:
+    """The scope that a call needs."""
+    return next((scope for of, paths, scope in _SCOPES if of == method and paths.fullmatch(path)), "read")
+
+
 class Access:
     """Asks for a key and its scope, and counts its requests.
 
@@ -69,7 +74,7 @@ class Access:
             raise NotAuthenticated(f"{what}. Send `Authorization: Bearer <key>`; the operator makes keys.")
         method = "GET" if request.method == "HEAD" else request.method
         path = request.url.path
-        needed = next((scope for of, paths, scope in _SCOPES if of == method and paths.fullmatch(path)), "read")
+        needed = scope_of(method, path)
         if not caller.may(needed):
             raise NotPermitted(
                 f"The key {caller.name!r} has not the scope {needed!r} that {method} {path} needs.", scope=needed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from service.api import (
 )
 from service.api.access import Access
 from service.api.browsers import Browsers
+from service.api.door import Door
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
 from service.api.state import Services
@@ -50,7 +52,7 @@ from service.publications import Publications
 from service.rates import Rates
 from service.retention import Retention
 from service.sessions import Sessions
-from service.settings import Settings
+from service.settings import Settings, check_sandbox
 from service.statistics import Statistics
 from service.store import Store, open_store
 from service.version import VERSION
@@ -102,20 +104,22 @@ def open_data(folder: Path) -> Data:
 
 def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
+    known, rates = asked_keys(settings), Rates(settings.limits)
+    local_only = known is None and settings.is_local and not settings.insecure
+    make_door = functools.partial(Door, known=known, rates=rates, local_only=local_only)
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data),
+        lifespan=lambda app: _lifespan(app, settings, data, make_door),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
     )
     problems.install(app)
-    known = asked_keys(settings)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=known, rates=Rates(settings.limits))
-    app.add_middleware(Browsers, local_only=known is None and settings.is_local and not settings.insecure)
+    app.add_middleware(Access, known=known, rates=rates)
+    app.add_middleware(Browsers, local_only=local_only)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -139,7 +143,9 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> AsyncIterator[None]:
+async def _lifespan(
+    app: FastAPI, settings: Settings, data: Data | None, make_door: Callable[[Services], Door]
+) -> AsyncIterator[dict[str, Door]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
     compilations = Compilations(data.journal, data.store, pool, settings.limits, _kernel_store(settings))
@@ -148,6 +154,7 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
     bisections = Bisections(pool, settings.limits, data.store.scratch)
     sandbox = await probe_sandbox()
+    check_sandbox(sandbox, settings)
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
     retention = Retention(data.journal, data.store, compilations, sessions, settings)
@@ -157,7 +164,8 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
         compilations.recover()
         tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
-        yield
+        # For the fast lane; a server without it has no use for that.
+        yield {Door.STATE: make_door(app.state.services)}
     finally:
         for task in tasks:
             task.cancel()

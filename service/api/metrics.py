@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -12,7 +14,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
-from service.statistics import BUCKETS_S
+from service.statistics import BATCHES, BUCKETS_S
 
 router = APIRouter(tags=["about"])
 
@@ -33,6 +35,7 @@ class _Snapshot(Collector):
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         """All families, made of what the parts of the server have counted."""
         yield from self._of_models()
+        yield from self._of_sessions()
         yield from self._of_compilations()
         errors = CounterMetricFamily("relaxd_problems", "Error answers by type of problem", labels=["type"])
         for slug, count in sorted(self._services.statistics.problems.items()):
@@ -42,19 +45,34 @@ class _Snapshot(Collector):
     def _of_models(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         labels = ["model", "version"]
         requests = CounterMetricFamily("relaxd_inferences", "Inferences by how they ended", labels=[*labels, "outcome"])
-        runs = HistogramMetricFamily("relaxd_run_seconds", "Seconds in or before the model's worker", labels=labels)
+        runs = HistogramMetricFamily("relaxd_run_seconds", "Seconds of the run in the model's worker", labels=labels)
+        queues = HistogramMetricFamily("relaxd_queue_seconds", "Seconds of waiting for the run", labels=labels)
+        batches = HistogramMetricFamily("relaxd_batch_requests", "Requests in the run of a request", labels=labels)
         for (name, version), counts in sorted(self._services.statistics.counts().items()):
             requests.add_metric([name, version, "succeeded"], counts.succeeded)
             requests.add_metric([name, version, "failed"], counts.failed)
-            reached, buckets = 0, []
-            for bound, count in zip([*BUCKETS_S, "+Inf"], counts.buckets, strict=True):
-                reached += count
-                buckets.append((str(bound), reached))
-            runs.add_metric([name, version], buckets, counts.run_ns / 1e9)
-        yield requests
-        yield runs
-        loaded = self._services.sessions.loaded()
-        yield GaugeMetricFamily("relaxd_loaded_artifacts", "Artifacts that have a worker now", value=loaded)
+            runs.add_metric([name, version], _rising(BUCKETS_S, counts.run_buckets), counts.run_ns / 1e9)
+            queues.add_metric([name, version], _rising(BUCKETS_S, counts.queue_buckets), counts.queue_ns / 1e9)
+            sizes = [0] * (len(BATCHES) + 1)
+            for size, (number, _) in counts.batches.items():
+                sizes[bisect.bisect_left(BATCHES, size)] += number
+            total = sum(size * number for size, (number, _) in counts.batches.items())
+            batches.add_metric([name, version], _rising(BATCHES, sizes), total)
+        yield from (requests, runs, queues, batches)
+        taken = self._services.statistics.by_fast_lane
+        yield CounterMetricFamily("relaxd_fast_lane", "Inferences that the fast lane took", value=taken)
+
+    def _of_sessions(self) -> Iterator[GaugeMetricFamily]:
+        sessions = self._services.sessions.sessions()
+        yield GaugeMetricFamily("relaxd_loaded_artifacts", "Artifacts that have a worker now", value=len(sessions))
+        waiting = GaugeMetricFamily("relaxd_waiting_inferences", "Inferences not answered yet", labels=["compilation"])
+        replicas = GaugeMetricFamily("relaxd_replicas", "Workers of an artifact", labels=["compilation"])
+        memory = GaugeMetricFamily("relaxd_loaded_bytes", "Bytes that its workers took to load", labels=["compilation"])
+        for session in sessions:
+            waiting.add_metric([session.loadable.key], session.waiting)
+            replicas.add_metric([session.loadable.key], len(session.replicas))
+            memory.add_metric([session.loadable.key], session.memory_bytes)
+        yield from (waiting, replicas, memory)
 
     def _of_compilations(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         compilations = self._services.compilations
@@ -79,3 +97,8 @@ class _Snapshot(Collector):
         for state, count in compilations.counts().items():
             now.add_metric([state], count)
         yield now
+
+
+def _rising(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """The buckets of a histogram as Prometheus has them: each counts all up to its bound."""
+    return list(zip([*map(str, bounds), "+Inf"], itertools.accumulate(counts), strict=True))

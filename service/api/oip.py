@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from service.api import oip_body
+from service.api.inference import InferenceHead, answer_by_route
+from service.api.json_body import parse_object
+from service.api.oip_body import HEADER_LENGTH
 from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
 from service.api.tensors import OIP_NAMES
 from service.api.upload import read_body
-from service.errors import CompilationNotReady, DeadlineExceeded, InvalidField, JsonObject
+from service.errors import CompilationNotReady, InvalidField, JsonObject
 from service.nouns import TensorSpec
 from service.publications import Servable
 from service.version import VERSION
 
 router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
+MAX_REPLICAS = 64
 EXTENSIONS = ("binary_tensor_data", "model_repository", "model_configuration", "statistics")
-# Work on more than this at once would keep other requests waiting.
-_THREAD_BYTES = 64 << 10
-
-JsonHeader = Annotated[str | None, Header(alias=oip_body.HEADER_LENGTH)]
+JsonHeader = Annotated[str | None, Header(alias=HEADER_LENGTH)]
 
 
 @router.get("")
@@ -112,51 +110,9 @@ async def post_infer(
 ) -> Response:
     """Runs a model on tensors as JSON or as raw bytes after it; the answer likewise, output by output."""
     check_parameters(request)
-    started = time.perf_counter_ns()
-    found = services.publications.find(model, version)
-    body = await read_body(request, services.settings.limits.infer_body_bytes)
-    try:
-        answer, run_ns = await _infer(found, body, header_length, request, services)
-    except Exception:
-        services.statistics.failed(found.name, found.version, time.perf_counter_ns() - started)
-        raise
-    services.statistics.succeeded(found.name, found.version, time.perf_counter_ns() - started, run_ns)
-    return Response(answer.body, headers=answer.headers)
-
-
-async def _infer(
-    found: Servable, body: bytes, header_length: str | None, request: Request, services: Services
-) -> tuple[oip_body.OipAnswer, int]:
-    encoding = request.headers.get("content-encoding")
-    limit = services.settings.limits.infer_body_bytes
-
-    def read() -> oip_body.OipRequest:
-        return oip_body.read_request(oip_body.inflate(body, encoding, limit), header_length, found.signature)
-
-    small = len(body) <= _THREAD_BYTES and encoding is None
-    asked = read() if small else await asyncio.to_thread(read)
-    begun = time.perf_counter_ns()
-    key, library = found.compilation.id, found.artifact
-    running = services.sessions.run(key, lambda: services.compilations.library(library), asked.inputs)
-    if asked.timeout_us is None:
-        tensors = await running
-    else:
-        try:
-            tensors = await asyncio.wait_for(running, asked.timeout_us / 1e6)
-        except TimeoutError as error:
-            limit_s = asked.timeout_us / 1e6
-            raise DeadlineExceeded(
-                f"The request's `timeout` of {asked.timeout_us} µs is over.", limit_s=limit_s
-            ) from error
-    run_ns = time.perf_counter_ns() - begun
-    accept = request.headers.get("accept-encoding", "")
-
-    def write() -> oip_body.OipAnswer:
-        plain = oip_body.write_answer(found.name, found.version, asked, tensors, found.signature)
-        return oip_body.deflated(plain, accept)
-
-    small = sum(len(tensor.data) for tensor in tensors) <= _THREAD_BYTES
-    return (write() if small else await asyncio.to_thread(write)), run_ns
+    headers = request.headers
+    encoding, accept = headers.get("content-encoding"), headers.get("accept-encoding", "")
+    return await answer_by_route(request, services, InferenceHead(model, version, header_length, encoding, accept))
 
 
 @router.post("/repository/index")
@@ -180,14 +136,11 @@ async def post_index(request: Request, services: ServicesDep) -> list[JsonObject
 
 @router.post("/repository/models/{model}/load")
 async def post_load(model: str, request: Request, services: ServicesDep) -> JsonObject:
-    """Loads the artifact of a model now, and not with its first request. Parameters are not taken."""
+    """Loads the artifact of a model now, and not with its first request; ``{"parameters": {"replicas": 2}}`` in two."""
     body = await read_body(request, services.settings.limits.request_bytes)
-    if b'"config"' in body or b'"file:' in body:
-        raise InvalidField(
-            "A model's configuration and files cannot be replaced when it is loaded.", field="parameters"
-        )
+    replicas = _replicas(body)
     found = services.publications.find(model)
-    await services.sessions.preload(found.compilation.id, lambda: services.compilations.library(found.artifact))
+    await services.sessions.preload(found.loadable, replicas)
     return {}
 
 
@@ -199,10 +152,23 @@ async def post_unload(model: str, request: Request, services: ServicesDep) -> Js
     return {}
 
 
+def _replicas(body: bytes) -> int | None:
+    fields = parse_object(body, "The body") if body.strip() else {}
+    parameters = fields.get("parameters") or {}
+    if not isinstance(parameters, dict) or set(parameters) - {"replicas"}:
+        raise InvalidField(
+            "`parameters` may have `replicas` alone: a model is loaded with the files that it was compiled to.",
+            field="parameters",
+        )
+    replicas = parameters.get("replicas")
+    if replicas is not None and (type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS):
+        raise InvalidField(f"`parameters.replicas` must be from 1 to {MAX_REPLICAS}.", field="parameters.replicas")
+    return replicas
+
+
 def _versions(found: Servable, services: Services) -> list[str]:
-    if found.name not in services.publications.names():
-        return [found.version]
-    return sorted(str(each["version"]) for each in services.publications.describe(found.name)["versions"])
+    numbers = services.publications.versions(found.name)
+    return [str(number) for number in sorted(numbers)] or [found.version]
 
 
 def _metadata(spec: TensorSpec) -> dict[str, Any]:

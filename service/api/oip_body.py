@@ -5,21 +5,27 @@ The protocol: github.com/kserve/open-inference-protocol; the extension is Triton
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 
-from service.api.json_body import parse_object
-from service.api.tensors import OIP_DATATYPES, OIP_NAMES, Array, hold_to_signature, oip_data, read_tensor, refuse_mixed
+from service.api.tensors import (
+    OIP_DATATYPES,
+    OIP_NAMES,
+    hold_to_signature,
+    oip_data,
+    raw_tensor,
+    read_tensor,
+)
 from service.api.upload import too_large
 from service.errors import InputData, InputDtype, InputShape, InvalidField, JsonObject, UnknownField
 from service.nouns import Signature, TensorSpec
+from service.ring import ITEM_BYTES, RawTensor
 from service.serving_errors import UnsupportedEncoding
-from service.sessions import ITEM_BYTES, RawTensor
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 # Only as raw bytes: JSON has no way to write them that all clients agree on.
@@ -28,29 +34,34 @@ BINARY_ONLY = ("float16", "bfloat16")
 # `model_name` is what kserve's client adds; the path has said it already.
 _FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model_version")
 _INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
+# What is longer than some days is as good as none.
+_LONGEST_TIMEOUT_US = 10**12
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
-@dataclass(frozen=True)
-class OipRequest:
-    """Inputs in the Signature's order, and the wanted outputs by name: whether each is to come as raw bytes."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for: inputs in the Signature's order, and the wanted outputs by name.
+
+    `outputs` says of each whether it is to come as raw bytes. `plain` is POST /infer's own form.
+    """
 
     inputs: list[RawTensor]
     outputs: dict[str, bool]
     id: str | None = None
     timeout_us: int | None = None
+    plain: bool = False
 
 
-@dataclass(frozen=True)
-class OipAnswer:
-    """The body, and the length of its JSON part where raw bytes follow."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A body and what its headers say of it, but for its length."""
 
     body: bytes
-    header_length: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str]
 
 
-def inflate(body: bytes, encoding: str | None, limit: int) -> bytes:
+def inflate(body: bytes | memoryview, encoding: str | None, limit: int) -> bytes | memoryview:
     """The body without its Content-Encoding. Raises UnsupportedEncoding, BodyTooLarge."""
     name = (encoding or "identity").strip().lower()
     if name in ("", "identity"):
@@ -69,49 +80,57 @@ def inflate(body: bytes, encoding: str | None, limit: int) -> bytes:
     return plain
 
 
-def read_request(body: bytes, header_length: str | None, signature: Signature) -> OipRequest:
-    """A request for a model with that Signature.
+def split(body: bytes | memoryview, header_length: str | None) -> tuple[bytes, memoryview]:
+    """The JSON part, and the raw bytes after it. Raises InvalidField."""
+    view = memoryview(body)
+    json_bytes, raw = view, view[:0]
+    if header_length is not None:
+        if not header_length.isascii() or not header_length.isdecimal() or int(header_length) > len(view):
+            raise InvalidField(
+                f"`{HEADER_LENGTH}: {header_length[:40]}` must be the number of bytes of the JSON part, at most the "
+                f"{len(view)} of the body.",
+                field=HEADER_LENGTH,
+            )
+        json_bytes, raw = view[: int(header_length)], view[int(header_length) :]
+    return bytes(json_bytes), raw
 
-    Raises MalformedRequest, InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
+
+def read_whole_body(raw: memoryview, signature: Signature) -> Asked:
+    """A body without JSON, which is the one input; its answer comes as raw bytes too. Raises as `read_fields`."""
+    return Asked([_whole_body(raw, signature)], read_outputs(None, signature, binary=True))
+
+
+def read_fields(
+    fields: JsonObject, text: bytes, raw: memoryview, signature: Signature, *, has_raw: bool, strict: bool
+) -> Asked:
+    """A request for a model with that Signature, from its JSON `text` and the raw bytes after that.
+
+    Not `strict`, as POST /infer has it: `shape` and `datatype` may be left out.
+
+    Raises InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
     """
-    json_bytes, raw = _split(body, header_length)
-    if header_length is not None and not json_bytes:
-        return OipRequest([_whole_body(raw, signature)], _wanted(None, signature, binary=True))
-    fields = parse_object(json_bytes, "The JSON part of the body" if header_length is not None else "The body")
-    _check_fields(fields)
+    if strict:
+        _check_fields(fields)
     parameters = _parameters(fields, "parameters")
     given = fields.get("inputs")
     if not isinstance(given, list) or not given:
         raise InvalidField("`inputs` must be a list of tensors, and not an empty one.", field="inputs")
-    may_have_booleans = b"true" in json_bytes or b"false" in json_bytes
-    arrays: dict[str, Array] = {}
+    tensors: dict[str, RawTensor] = {}
     offset = 0
     for index, tensor in enumerate(given):
         where = f"inputs[{index}]"
-        spec = _spec_of(tensor, where, signature, arrays)
-        if may_have_booleans and "data" in tensor:
-            refuse_mixed(tensor["data"], spec)
-        array, offset = _read_input(tensor, where, spec, raw, offset, has_raw=header_length is not None)
-        arrays[spec.name] = array
+        spec = _spec_of(tensor, where, signature, tensors)
+        if "data" in tensor:
+            read = _read_data(tensor, where, spec, text, strict=strict)
+        else:
+            read, offset = _read_raw(tensor, where, spec, raw if has_raw else None, offset, strict=strict)
+        tensors[spec.name] = read
     if offset != len(raw):
         raise InputData(f"{len(raw) - offset} bytes are left after the last tensor; the body must end with it.")
-    inputs = hold_to_signature(arrays, signature)
+    inputs = hold_to_signature(tensors, signature)
     default = _flag(parameters, "binary_data_output", "parameters")
-    wanted = _wanted(fields.get("outputs"), signature, binary=bool(default))
-    return OipRequest(inputs, wanted, fields.get("id"), _timeout(parameters))
-
-
-def _split(body: bytes, header_length: str | None) -> tuple[bytes, memoryview]:
-    if header_length is None:
-        return body, memoryview(b"")
-    if not header_length.isascii() or not header_length.isdecimal() or int(header_length) > len(body):
-        raise InvalidField(
-            f"`{HEADER_LENGTH}: {header_length[:40]}` must be the number of bytes of the JSON part, at most the "
-            f"{len(body)} of the body.",
-            field=HEADER_LENGTH,
-        )
-    length = int(header_length)
-    return body[:length], memoryview(body)[length:]
+    wanted = read_outputs(fields.get("outputs"), signature, binary=bool(default))
+    return Asked(inputs, wanted, fields.get("id"), timeout_of(fields))
 
 
 def _check_fields(fields: JsonObject) -> None:
@@ -122,7 +141,7 @@ def _check_fields(fields: JsonObject) -> None:
         raise InvalidField("`id` must be a string.", field="id")
 
 
-def _spec_of(tensor: Any, where: str, signature: Signature, known: dict[str, Array]) -> TensorSpec:
+def _spec_of(tensor: Any, where: str, signature: Signature, known: dict[str, RawTensor]) -> TensorSpec:
     if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
         raise InvalidField(f"`{where}` must be an object with a `name`, `shape` and `datatype`.", field=where)
     for key in tensor:
@@ -138,36 +157,49 @@ def _spec_of(tensor: Any, where: str, signature: Signature, known: dict[str, Arr
     raise InvalidField(f"The model has no input {name[:100]!r}; its inputs are {names}.", field=f"{where}.name")
 
 
-def _read_input(
-    tensor: JsonObject, where: str, spec: TensorSpec, raw: memoryview, offset: int, *, has_raw: bool
-) -> tuple[Array, int]:
+def _check_datatype(tensor: JsonObject, spec: TensorSpec, *, strict: bool) -> None:
     datatype = tensor.get("datatype")
-    if not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype:
-        wanted = OIP_NAMES[spec.dtype]
-        raise InputDtype(f"The `datatype` of input {spec.name!r} must be {wanted}, not {str(datatype)[:40]}.")
-    shape = _shape_of(tensor, spec)
+    is_missing = not strict and datatype is None
+    if not is_missing and (not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype):
+        raise InputDtype(
+            f"The `datatype` of input {spec.name!r} must be {OIP_NAMES[spec.dtype]}, not {str(datatype)[:40]}.",
+            input=spec.name,
+        )
+
+
+def _read_data(tensor: JsonObject, where: str, spec: TensorSpec, text: bytes, *, strict: bool) -> RawTensor:
+    _check_datatype(tensor, spec, strict=strict)
+    if strict:
+        _shape_of(tensor, spec)
+        if spec.dtype in BINARY_ONLY:
+            raise InputDtype(f"{OIP_NAMES[spec.dtype]} is sent as raw bytes only: `binary_data_size`.", input=spec.name)
+    if _parameters(tensor, f"{where}.parameters").get("binary_data_size") is not None:
+        raise InvalidField(f"`{where}` has both `data` and `binary_data_size`.", field=where)
+    return raw_tensor(read_tensor(tensor, spec, text), spec)
+
+
+def _read_raw(
+    tensor: JsonObject, where: str, spec: TensorSpec, raw: memoryview | None, offset: int, *, strict: bool
+) -> tuple[RawTensor, int]:
+    """The input at an offset of the raw bytes, if there are any; and where it ends."""
+    _check_datatype(tensor, spec, strict=strict)
     size = _parameters(tensor, f"{where}.parameters").get("binary_data_size")
     if size is None:
-        if "data" not in tensor:
-            raise InvalidField(f"`{where}` has neither `data` nor `parameters.binary_data_size`.", field=where)
-        if spec.dtype in BINARY_ONLY:
-            raise InputDtype(f"{datatype} is sent as raw bytes only: see `binary_data_size`.", input=spec.name)
-        return read_tensor(tensor, spec), offset
-    if "data" in tensor:
-        raise InvalidField(f"`{where}` has both `data` and `binary_data_size`.", field=where)
-    if not has_raw:
+        raise InvalidField(f"`{where}` has neither `data` nor `parameters.binary_data_size`.", field=where)
+    shape = _shape_of(tensor, spec)
+    if raw is None:
         raise InvalidField(
             f"`{where}` has a `binary_data_size`, and the header {HEADER_LENGTH} is missing.", field=where
         )
-    if not isinstance(size, int) or isinstance(size, bool) or size != math.prod(shape) * ITEM_BYTES[spec.dtype]:
+    wanted = math.prod(shape) * ITEM_BYTES[spec.dtype]
+    if not isinstance(size, int) or isinstance(size, bool) or size != wanted:
         raise InputData(
-            f"The input {spec.name!r} of shape {shape} has {math.prod(shape) * ITEM_BYTES[spec.dtype]} bytes, but its "
-            f"`binary_data_size` is {size}.",
+            f"The input {spec.name!r} of shape {shape} has {wanted} bytes, but its `binary_data_size` is {size}.",
             input=spec.name,
         )
     if offset + size > len(raw):
         raise InputData(f"The body ends {offset + size - len(raw)} bytes before input {spec.name!r} does.")
-    return _array(raw[offset : offset + size], spec, tuple(shape)), offset + size
+    return _raw_input(raw[offset : offset + size], spec, tuple(shape)), offset + size
 
 
 def _shape_of(tensor: JsonObject, spec: TensorSpec) -> list[int]:
@@ -179,10 +211,10 @@ def _shape_of(tensor: JsonObject, spec: TensorSpec) -> list[int]:
     return shape
 
 
-def _array(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    if spec.dtype == "bool" and any(byte > 1 for byte in data.tobytes()):
+def _raw_input(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> RawTensor:
+    if spec.dtype == "bool" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
         raise InputData(f"The bytes of the BOOL input {spec.name!r} must be 0 or 1.", input=spec.name)
-    return np.frombuffer(data, spec.dtype).reshape(shape)
+    return RawTensor(spec.dtype, shape, data)
 
 
 def _whole_body(raw: memoryview, signature: Signature) -> RawTensor:
@@ -199,10 +231,11 @@ def _whole_body(raw: memoryview, signature: Signature) -> RawTensor:
     if rest or len(symbols) > 1 or (not symbols and count != 1 and known):
         raise InputData(f"{len(raw)} bytes are no {OIP_NAMES[spec.dtype]} tensor of shape {list(spec.shape)}.")
     shape = tuple(size if isinstance(size, int) else count for size in spec.shape)
-    return hold_to_signature({spec.name: _array(raw, spec, shape)}, signature)[0]
+    return hold_to_signature({spec.name: _raw_input(raw, spec, shape)}, signature)[0]
 
 
-def _wanted(given: Any, signature: Signature, *, binary: bool) -> dict[str, bool]:
+def read_outputs(given: Any, signature: Signature, *, binary: bool) -> dict[str, bool]:
+    """The wanted outputs by name: whether each is to come as raw bytes. Raises InvalidField."""
     names = [spec.name for spec in signature.outputs]
     if given is None:
         wanted = dict.fromkeys(names, binary)
@@ -245,40 +278,45 @@ def _flag(parameters: JsonObject, name: str, where: str) -> bool | None:
     return value
 
 
-def _timeout(parameters: JsonObject) -> int | None:
-    """Microseconds, as Triton has it; 0 is none."""
-    value = parameters.get("timeout")
+def timeout_of(fields: JsonObject) -> int | None:
+    """`parameters.timeout` in microseconds, as Triton has it; 0 is none. Raises InvalidField."""
+    value = _parameters(fields, "parameters").get("timeout")
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise InvalidField("`parameters.timeout` must be a whole number of µs.", field="parameters.timeout")
-    return value or None
+    return value if value and value < _LONGEST_TIMEOUT_US else None
 
 
 def write_answer(
-    name: str, version: str, request: OipRequest, tensors: list[RawTensor], signature: Signature
-) -> OipAnswer:
-    """The answer to a request: its wanted outputs, in the order in which they were asked for."""
+    name: str, version: str, asked: Asked, tensors: list[RawTensor], signature: Signature, artifact: str | None
+) -> Answer:
+    """The answer to a request: its wanted outputs, in the order in which they were asked for.
+
+    `artifact` is the id of the Compilation that answered, where that is to be told.
+    """
     by_name = {spec.name: tensor for spec, tensor in zip(signature.outputs, tensors, strict=True)}
     outputs, chunks = [], []
-    for wanted, binary in request.outputs.items():
+    for wanted, binary in asked.outputs.items():
         tensor = by_name[wanted]
-        output: JsonObject = {"name": wanted, "datatype": OIP_NAMES[tensor.dtype], "shape": list(tensor.shape)}
+        output: JsonObject = {"name": wanted, "datatype": OIP_NAMES[tensor.dtype], "shape": tensor.shape}
         if binary:
             output["parameters"] = {"binary_data_size": len(tensor.data)}
-            chunks.append(bytes(tensor.data))
+            chunks.append(tensor.data)
         else:
             output["data"] = oip_data(tensor)
         outputs.append(output)
     head: JsonObject = {"model_name": name, "model_version": version, "outputs": outputs}
-    if request.id is not None:
-        head["id"] = request.id
-    text = json.dumps(head, allow_nan=False, separators=(",", ":")).encode()
-    if not any(request.outputs.values()):
-        return OipAnswer(text, headers={"Content-Type": "application/json"})
+    if artifact is not None:
+        head["model"] = artifact
+    if asked.id is not None:
+        head["id"] = asked.id
+    text = orjson.dumps(head)
+    if not any(asked.outputs.values()):
+        return Answer(text, {"Content-Type": "application/json"})
     headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
-    return OipAnswer(b"".join([text, *chunks]), len(text), headers)
+    return Answer(b"".join([text, *chunks]), headers)
 
 
-def deflated(answer: OipAnswer, accept: str) -> OipAnswer:
+def deflated(answer: Answer, accept: str) -> Answer:
     """The answer in the first encoding of gzip and deflate that the caller takes, where that is worth while."""
     taken = [part.partition(";")[0].strip().lower() for part in accept.split(",") if "q=0" not in part.replace(" ", "")]
     name = next((each for each in taken if each in _WINDOWS), None)
@@ -286,4 +324,4 @@ def deflated(answer: OipAnswer, accept: str) -> OipAnswer:
         return answer
     coder = zlib.compressobj(1, zlib.DEFLATED, _WINDOWS[name])
     body = coder.compress(answer.body) + coder.flush()
-    return OipAnswer(body, answer.header_length, {**answer.headers, "Content-Encoding": name})
+    return Answer(body, {**answer.headers, "Content-Encoding": name})

@@ -24,6 +24,7 @@ from service.errors import (
     UnknownField,
     nearest,
 )
+from service.statistics import Statistics
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +46,20 @@ _OIP_STATUSES = (401, 403, 404, 405, 413, 415, 421, 429)
 
 
 def respond(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer for a Problem of a request that came by a route."""
+    services = getattr(request.app.state, "services", None)
+    return render(request.url.path, None if services is None else services.statistics, problem, headers)
+
+
+def render(
+    path: str, statistics: Statistics | None, problem: Problem, headers: Mapping[str, str] | None = None
+) -> Response:
     """The answer for a Problem, with an ``instance`` that the log has too for errors of ours.
 
     Below /v2 it is ``{"error": detail}``, and 400 for what is the caller's fault and has no status of its own there.
     """
-    services = getattr(request.app.state, "services", None)
-    if services is not None:
-        services.statistics.problems[problem.slug] += 1
+    if statistics is not None:
+        statistics.problems[problem.slug] += 1
     instance = f"urn:uuid:{uuid.uuid4()}"
     if problem.status >= 500:
         log.error("%s: %s %s", instance, problem.slug, problem.detail, exc_info=problem)
@@ -61,7 +69,6 @@ def respond(request: Request, problem: Problem, headers: Mapping[str, str] | Non
     if isinstance(problem, (BodyTooLarge, MalformedRequest)):
         # Part of the body may still be on its way; it must not be read as the next request.
         all_headers["Connection"] = "close"
-    path = request.url.path
     if path == OIP or path.startswith(f"{OIP}/"):
         status = problem.status if problem.status >= 500 or problem.status in _OIP_STATUSES else 400
         return JSONResponse({"error": problem.detail}, status, all_headers)

@@ -15,15 +15,13 @@ from service.errors import (
     InputData,
     InputDtype,
     InputShape,
-    InvalidField,
     JsonObject,
     MissingInput,
-    UnknownField,
     UnknownInput,
     nearest,
 )
 from service.nouns import Dim, Signature, TensorSpec
-from service.sessions import RawTensor
+from service.ring import RawTensor
 
 Array = npt.NDArray[Any]
 
@@ -43,23 +41,16 @@ OIP_DATATYPES = {
     "BF16": "bfloat16",
 }
 OIP_NAMES = {dtype: name for name, dtype in OIP_DATATYPES.items()}
-_TENSOR_FIELDS = ("name", "shape", "datatype", "data", "parameters")
 _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 32
 
 
-def read_inputs(given: Any, signature: Signature, *, may_have_booleans: bool) -> list[RawTensor]:
-    """The inputs of a request in the order of the Signature: ``{name: nested list}`` or a list of OIP tensors.
+def read_inputs(given: Mapping[str, Any], signature: Signature, text: bytes) -> list[RawTensor]:
+    """The inputs of a request in the order of the Signature, given by name as nested lists; `text` is the whole JSON.
 
-    Without `may_have_booleans` (no ``true`` or ``false`` in the whole body) a slower check is left out.
-    Raises InvalidField, UnknownField, UnknownInput, MissingInput, InputShape, InputDtype, InputData.
+    Raises UnknownInput, MissingInput, InputShape, InputDtype, InputData.
     """
-    if isinstance(given, dict):
-        by_name = {name: {"name": name, "data": data} for name, data in given.items()}
-    elif isinstance(given, list):
-        by_name = _by_name(given)
-    else:
-        raise InvalidField("`inputs` must be an object {name: nested list} or a list of tensors.", field="inputs")
+    by_name = {name: {"data": data} for name, data in given.items()}
     names = [spec.name for spec in signature.inputs]
     for name in by_name:
         if name not in names:
@@ -72,50 +63,33 @@ def read_inputs(given: Any, signature: Signature, *, may_have_booleans: bool) ->
     for name in names:
         if name not in by_name:
             raise MissingInput(f"The input {name!r} is missing; the model's inputs are {', '.join(names)}.", input=name)
-    if may_have_booleans:
-        for spec in signature.inputs:
-            refuse_mixed(by_name[spec.name]["data"], spec)
-    return hold_to_signature({spec.name: read_tensor(by_name[spec.name], spec) for spec in signature.inputs}, signature)
+    tensors = {spec.name: raw_tensor(read_tensor(by_name[spec.name], spec, text), spec) for spec in signature.inputs}
+    return hold_to_signature(tensors, signature)
 
 
-def hold_to_signature(arrays: Mapping[str, Array], signature: Signature) -> list[RawTensor]:
-    """Arrays of the right dtypes in the Signature's order. Raises MissingInput, InputShape."""
+def raw_tensor(array: Array, spec: TensorSpec) -> RawTensor:
+    """An array of the right dtype on its way to a worker."""
+    return RawTensor(spec.dtype, array.shape, array.tobytes())
+
+
+def hold_to_signature(tensors: Mapping[str, RawTensor], signature: Signature) -> list[RawTensor]:
+    """Tensors of the right dtypes in the Signature's order. Raises MissingInput, InputShape."""
     symbols: dict[str, tuple[int, str]] = {}
     names = [spec.name for spec in signature.inputs]
     for spec in signature.inputs:
-        if spec.name not in arrays:
+        if spec.name not in tensors:
             raise MissingInput(
                 f"The input {spec.name!r} is missing; the model's inputs are {', '.join(names)}.", input=spec.name
             )
-        _check_shape(spec, arrays[spec.name].shape, symbols)
-    _check_ranges(_with_parts(symbols), signature)
-    ordered = [(spec, arrays[spec.name]) for spec in signature.inputs]
-    return [RawTensor(spec.dtype, array.shape, array.tobytes()) for spec, array in ordered]
+        if tensors[spec.name].shape != spec.shape:
+            _check_shape(spec, tensors[spec.name].shape, symbols)
+    if symbols:
+        _check_ranges(_with_parts(symbols), signature)
+    return [tensors[spec.name] for spec in signature.inputs]
 
 
-def _by_name(given: list[Any]) -> dict[str, JsonObject]:
-    by_name: dict[str, JsonObject] = {}
-    for index, tensor in enumerate(given):
-        where = f"inputs[{index}]"
-        if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
-            raise InvalidField(f"`{where}` must be an object with a `name` and `data`.", field=where)
-        for key in tensor:
-            if key not in _TENSOR_FIELDS:
-                raise UnknownField(
-                    f"`{where}` has an unknown field {key[:100]!r}.",
-                    field=f"{where}.{key[:100]}",
-                    nearest=nearest(key, _TENSOR_FIELDS),
-                )
-        if "data" not in tensor:
-            raise InvalidField(f"`{where}` has no `data`.", field=f"{where}.data")
-        if tensor["name"] in by_name:
-            raise InvalidField(f"The input {tensor['name'][:100]!r} was sent twice.", field=where)
-        by_name[tensor["name"]] = tensor
-    return by_name
-
-
-def read_tensor(tensor: JsonObject, spec: TensorSpec) -> Array:
-    """The `data` of a tensor as JSON. Raises InputDtype, InputShape, InputData."""
+def read_tensor(tensor: JsonObject, spec: TensorSpec, text: bytes) -> Array:
+    """The `data` of a tensor in the JSON `text`. Raises InputDtype, InputShape, InputData."""
     datatype = tensor.get("datatype")
     if datatype is not None and (not isinstance(datatype, str) or OIP_DATATYPES.get(datatype) != spec.dtype):
         wanted = OIP_NAMES.get(spec.dtype, spec.dtype)
@@ -124,7 +98,11 @@ def read_tensor(tensor: JsonObject, spec: TensorSpec) -> Array:
             input=spec.name,
             expected=wanted,
         )
-    array = _to_array(tensor["data"], spec)
+    array = _flat_floats(tensor["data"], spec)
+    if array is None:
+        if b"true" in text or b"false" in text:
+            _refuse_mixed(tensor["data"], spec)
+        array = _to_array(tensor["data"], spec)
     if "shape" not in tensor or tensor["shape"] is None:
         return array
     shape = tensor["shape"]
@@ -218,6 +196,15 @@ def _expected_size(want: Dim, got: int, here: str, symbols: dict[str, tuple[int,
     return size, f" ({want!r} as in {first})"
 
 
+def _flat_floats(data: Any, spec: TensorSpec) -> Array | None:
+    """The usual case: a list of nothing but floats within the range of a float input. None for all else."""
+    if spec.dtype not in ("float32", "float64") or not isinstance(data, list) or set(map(type, data)) != {float}:
+        return None
+    with np.errstate(over="ignore"):
+        array = np.array(data, spec.dtype)
+    return array if np.isfinite(array).all() else None
+
+
 def _to_array(data: Any, spec: TensorSpec) -> Array:
     """`data` as an array of the Signature's dtype, without a change of any value beyond rounding to that dtype."""
     try:
@@ -262,7 +249,7 @@ def _out_of_range(spec: TensorSpec) -> InputData:
     return InputData(f"The data of input {spec.name!r} go outside the range of {spec.dtype}.", input=spec.name)
 
 
-def refuse_mixed(data: Any, spec: TensorSpec) -> None:
+def _refuse_mixed(data: Any, spec: TensorSpec) -> None:
     """numpy reads `true` among numbers as 1. Raises InputData."""
     pending = [data]
     kinds = set()
@@ -291,21 +278,10 @@ def _replace_nonfinite(data: Any, spec: TensorSpec, depth: int) -> Any:
     )
 
 
-def write_outputs(tensors: list[RawTensor], signature: Signature, *, as_oip: bool) -> Any:
-    """The outputs by name as nested lists, or as a list of OIP tensors with flat data."""
-    arrays = [_array_of(tensor) for tensor in tensors]
-    named = list(zip(signature.outputs, arrays, strict=True))
-    if not as_oip:
-        return {spec.name: _to_lists(array) for spec, array in named}
-    return [
-        {
-            "name": spec.name,
-            "datatype": OIP_NAMES.get(array.dtype.name, array.dtype.name),
-            "shape": list(array.shape),
-            "data": _to_lists(array.reshape(-1)),
-        }
-        for spec, array in named
-    ]
+def write_outputs(tensors: list[RawTensor], signature: Signature) -> dict[str, Any]:
+    """The outputs by name as nested lists."""
+    named = zip(signature.outputs, tensors, strict=True)
+    return {spec.name: _to_lists(_array_of(tensor)) for spec, tensor in named}
 
 
 def _to_lists(array: Array) -> Any:

@@ -57,7 +57,18 @@ class Session:
         values of the inputs are not such that the model takes them.
         """
         try:
-            arguments = [_tensor(value) for value in inputs]
+            arguments = [as_tensor(aligned_copy(value)) for value in inputs]
+        except Exception as error:
+            raise ExecutionFailed(f"The model could not be run: {readable_message(error)}") from error
+        # A copy: an output may share its memory with an input or with a weight.
+        return [result.numpy() for result in self.call(arguments)]
+
+    def call(self, arguments: Sequence[Any]) -> list[Any]:
+        """As `run`, with tensors of `as_tensor`, and the outputs as the machine gives them.
+
+        These may share their memory with an input or with a weight. Raises as `run`.
+        """
+        try:
             return list(_flatten(self._entry(*arguments)))
         except AssertionError as error:
             raise _refusal(str(error)) from error
@@ -102,18 +113,26 @@ def aligned_copy(value: Array) -> Array:
     return copy
 
 
-def _tensor(value: Array) -> Any:
+def as_tensor(value: Array) -> Any:
+    """A tensor for the virtual machine: over the memory of `value`, which must be contiguous and aligned.
+
+    A copy where that cannot be: of nothing, and of bfloat16.
+    """
     if value.size == 0:
         # Numpy gives an empty view any address, which from_dlpack refuses.
         return tvm.runtime.empty(value.shape, str(value.dtype))
     if value.dtype.kind == "V":
         # DLPack has no bfloat16 of numpy's.
         return tvm.runtime.empty(value.shape, str(value.dtype)).copyfrom(np.ascontiguousarray(value))
-    return tvm.runtime.from_dlpack(aligned_copy(value))
+    return tvm.runtime.from_dlpack(value)
 
 
-def _flatten(result: Any) -> list[Array]:
+def as_array(tensor: Any) -> Array:
+    """An array over the memory of the virtual machine's tensor; a copy where numpy knows no such dtype."""
+    return tensor.numpy() if tensor.dtype == "bfloat16" else np.from_dlpack(tensor)
+
+
+def _flatten(result: Any) -> list[Any]:
     if isinstance(result, tvm.runtime.Tensor):
-        # A copy: an output may share its memory with an input or with a weight.
-        return [result.numpy()]
-    return [array for item in result for array in _flatten(item)]
+        return [result]
+    return [tensor for item in result for tensor in _flatten(item)]

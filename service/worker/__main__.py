@@ -3,8 +3,9 @@
 ``python -m service.worker ZYGOTE CONTROL_FD [--allow-weak-sandbox]``, where ZYGOTE is ``compile`` (torch and tvm) or
 ``infer`` (tvm without torch, for the roles ``infer`` and ``link``). It announces itself by one line of JSON on standard
 output. The control socket (SOCK_SEQPACKET) carries ``{"op": "fork", "worker", "role", "confinement"}`` with the
-worker's socket attached, answered by ``{"op": "forked", "worker", "pid"}`` with a pidfd attached, and later
-``{"op": "exited", "worker", "status"}``. When the control socket closes, the zygote kills all its workers and ends.
+worker's socket and what else is for it attached, answered by ``{"op": "forked", "worker", "pid"}`` with a pidfd
+attached, and later ``{"op": "exited", "worker", "status"}``. When the control socket closes, the zygote kills all its
+workers and ends.
 
 It stays single-threaded (its environment says one thread to every library) and runs no kernel: a child forked after
 torch or tvm has started threads can hang.
@@ -31,7 +32,10 @@ from service.worker_user import worker_uid
 
 MAX_PACKET = 65536
 
-Work = Callable[[socket.socket], None]
+# What is passed with a fork: the worker's socket, and the three descriptors of a ring.
+MAX_DESCRIPTORS = 4
+
+Work = Callable[[socket.socket, list[int]], None]
 
 
 def main(arguments: list[str]) -> None:
@@ -108,22 +112,23 @@ class Zygote:
                 self._reap(pidfd)
 
     def _serve(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, MAX_PACKET, 1)
+        data, descriptors, _, _ = socket.recv_fds(self._control, MAX_PACKET, MAX_DESCRIPTORS)
         if not data:
             return False
         request = json.loads(data)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_worker(request, descriptors[0], parent)
-        os.close(descriptors[0])
+            self._become_worker(request, descriptors, parent)
+        for descriptor in descriptors:
+            os.close(descriptor)
         pidfd = os.pidfd_open(pid)
         self._children[pidfd] = (request["worker"], pid)
         self._selector.register(pidfd, selectors.EVENT_READ)
         self._send({"op": "forked", "worker": request["worker"], "pid": pid}, [pidfd])
         return True
 
-    def _become_worker(self, request: JsonObject, descriptor: int, parent: int) -> NoReturn:
+    def _become_worker(self, request: JsonObject, descriptors: list[int], parent: int) -> NoReturn:
         status = 1
         try:
             os.setsid()
@@ -137,8 +142,8 @@ class Zygote:
                 raise OSError(f"required layers of the sandbox are missing: {missing(layers)}")
             # From here on it speaks to the web process only; what it writes to a log could fill a disk.
             os.dup2(os.open(os.devnull, os.O_RDWR), 2)
-            with socket.socket(fileno=descriptor) as peer:
-                work(peer)
+            with socket.socket(fileno=descriptors[0]) as peer:
+                work(peer, descriptors[1:])
             status = 0
         except (BrokenPipeError, ConnectionResetError):
             pass  # The web process went away or gave this job up; there is nobody to tell.

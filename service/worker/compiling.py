@@ -41,7 +41,7 @@ def announcement() -> JsonObject:
     return {"catalogue": load_catalogue().to_json(), "toolchain": toolchain(), "operators": operators}
 
 
-def work(peer: socket.socket) -> None:
+def work(peer: socket.socket, _descriptors: list[int]) -> None:
     """Receives jobs, to compile, to look at (``"op": "inspect"``) or to bisect, and sends their events.
 
     After the first it returns, unless a job says that others may follow.

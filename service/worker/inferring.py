@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 import numpy as np
 
-from service.errors import InternalError, Problem
+from service.nouns import Signature
+from service.ring import Layout, Ring
+from service.runtime.batching import Batching
 from service.runtime.machine_peak import measure_peak
 from service.runtime.profile import profile
 from service.runtime.session import Array, Session
 from service.runtime.threads import allow_threads
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
+from service.worker.draining import Drain, as_problem
 
 
-def work(peer: socket.socket) -> None:
-    """Receives ``{"op": "load"}``, then answers each ``run`` and ``profile`` until the peer closes."""
+def work(peer: socket.socket, descriptors: list[int]) -> None:
+    """Receives ``{"op": "load"}``, then answers each ``run`` and ``profile`` until the peer closes.
+
+    With `descriptors`, those of a ring, also what comes through that.
+    """
     limits = FrameLimits()
     session: Session | None = None
-    while (frame := receive_frame(peer, limits)) is not None:
-        try:
-            if session is None:
-                session = Session(frame.body["library_path"])
-                allow_threads(session.threads)
-                answer = Frame({"event": "ready"})
-            elif frame.body["op"] == "profile":
-                answer = _profile(session, frame)
-            else:
-                answer = _run(session, frame)
-        except Problem as problem:
-            answer = Frame({"event": "failed", "problem": problem.to_json()})
-        except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
-            unforeseen = InternalError(f"The infer worker met an unforeseen {type(error).__name__}: {str(error)[:500]}")
-            answer = Frame({"event": "failed", "problem": unforeseen.to_json()})
-        send_frame(peer, answer)
+    drain: Drain | None = None
+    poll = select.poll()
+    poll.register(peer, select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll():
+            if drain is not None and descriptor != peer.fileno():
+                drain.answer_all()
+                continue
+            frame = receive_frame(peer, limits)
+            if frame is None:
+                return
+            try:
+                if session is None:
+                    session = Session(frame.body["library_path"])
+                    allow_threads(session.threads)
+                    answer = Frame({"event": "ready"})
+                    if descriptors:
+                        drain, answer = _open_ring(session, frame, descriptors)
+                        poll.register(descriptors[1], select.POLLIN)
+                elif frame.body["op"] == "profile":
+                    answer = _profile(session, frame)
+                else:
+                    answer = _run(session, frame)
+            except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the caller gets a Problem
+                answer = Frame({"event": "failed", "problem": as_problem(error).to_json()})
+            send_frame(peer, answer)
+
+
+def _open_ring(session: Session, frame: Frame, descriptors: list[int]) -> tuple[Drain, Frame]:
+    signature = Signature.from_json(frame.body["signature"])
+    batching = Batching(session, signature, frame.body["batch_rows"])
+    drain = Drain(Ring(Layout(signature), descriptors), session, batching, float(frame.body["max_queue_delay_ms"]))
+    return drain, Frame({"event": "ready", "batch_rows": batching.rows})
 
 
 def _profile(session: Session, frame: Frame) -> Frame:

@@ -16,7 +16,7 @@ from service.wire import Frame, FrameLimits, receive_frame, send_frame
 from service.work_folder import PROGRAM_MESSAGES, PROGRAM_OUTPUT
 
 
-def work(peer: socket.socket) -> None:
+def work(peer: socket.socket, _descriptors: list[int]) -> None:
     """Receives one request about files of the current folder, and runs it; answers ``failed`` where that cannot be.
 
     ``{"objects", "output"}`` asks for a library, ``{"op": "disassemble", "library"}`` for the text of one. How it ended

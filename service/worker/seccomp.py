@@ -36,11 +36,11 @@ _CORE: _Calls = {
     "madvise": (28, 233), "brk": (12, 214), "recvfrom": (45, 207), "sendto": (44, 206), "recvmsg": (47, 212),
     "sendmsg": (46, 211), "clock_gettime": (228, 113), "mremap": (25, 216),
     # files that are open or that Landlock lets it open
-    "open": (2, None), "openat": (257, 56), "close": (3, 57), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
-    "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62), "pread64": (17, 67), "readv": (19, 65),
-    "writev": (20, 66), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439),
-    "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "fcntl": (72, 25),
-    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
+    "open": (2, None), "openat": (257, 56), "close": (3, 57), "close_range": (436, 436), "stat": (4, None),
+    "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62),
+    "pread64": (17, 67), "readv": (19, 65), "writev": (20, 66), "access": (21, None), "faccessat": (269, 48),
+    "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61),
+    "getcwd": (79, 17), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     # waiting
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None),
@@ -91,7 +91,9 @@ _HOSTILE: _Calls = {
 }  # fmt: skip
 
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
-_TCGETS, _FIONBIO, _FIOCLEX = 0x5401, 0x5421, 0x5451
+_TCGETS, _FIOCLEX = 0x5401, 0x5451
+# Not FIONBIO and F_SETFL: the flags of an eventfd belong to the web process too, which must never block at one.
+_F_SETFL = 4
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 
 
@@ -107,13 +109,14 @@ class _Architecture:
     tgkill: int
     tkill: int
     ioctl: int
+    fcntl: int
     prctl: int
     prlimit64: int
 
 
 _ARCHITECTURES = {
-    "x86_64": _Architecture(0, 0xC000003E, 317, 9, 56, 435, 62, 234, 200, 16, 157, 302),
-    "aarch64": _Architecture(1, 0xC00000B7, 277, 222, 220, 435, 129, 131, 130, 29, 167, 261),
+    "x86_64": _Architecture(0, 0xC000003E, 317, 9, 56, 435, 62, 234, 200, 16, 72, 157, 302),
+    "aarch64": _Architecture(1, 0xC00000B7, 277, 222, 220, 435, 129, 131, 130, 29, 25, 167, 261),
 }
 
 
@@ -136,6 +139,12 @@ def _if_argument(number: int, index: int, allowed: list[int], otherwise: int) ->
     for value in allowed:
         body += _return_if(value & 0xFFFFFFFF, _ALLOW)
     body.append(_instruction(_RETURN, otherwise))
+    return [_instruction(_JEQ, number, 0, len(body)), *body]
+
+
+def _unless_argument(number: int, index: int, refused: int, verdict: int) -> list[bytes]:
+    """For one call: allowed but when its argument is one value."""
+    body = [_instruction(_LOAD, _argument(index)), *_return_if(refused, verdict), _instruction(_RETURN, _ALLOW)]
     return [_instruction(_JEQ, number, 0, len(body)), *body]
 
 
@@ -169,7 +178,8 @@ def build_filter(machine: str, groups: tuple[str, ...], pid: int) -> bytes:
     # Signals to itself, as abort() sends them; never to another process.
     for number in (arch.kill, arch.tgkill):
         program += _if_argument(number, 0, [pid], refuse)
-    program += _if_argument(arch.ioctl, 1, [_TCGETS, _FIONBIO, _FIOCLEX], refuse)
+    program += _if_argument(arch.ioctl, 1, [_TCGETS, _FIOCLEX], refuse)
+    program += _unless_argument(arch.fcntl, 1, _F_SETFL, refuse)
     program += _if_argument(arch.prctl, 0, [_PR_SET_NAME, _PR_GET_NAME], refuse)
     # Of itself only; raising a hard limit needs a capability that it does not have.
     program += _if_argument(arch.prlimit64, 0, [0, pid], refuse)

@@ -317,6 +317,14 @@ class WorkerKilled(ServerError, slug="worker-killed"):
     """The worker was killed from outside. Send the request again."""
 
 
+class WorkerLost(ServerError, slug="worker-lost"):
+    """The worker of the model died, hung or was unloaded with the request. Send it again; extension `signal`."""
+
+
+class RequestTimedOut(ServerError, slug="request-timed-out"):
+    """The request's own `timeout` was over before its answer was there."""
+
+
 class Interrupted(ServerError, slug="interrupted"):
     """The server stopped during the Compilation. Send the request again."""
 

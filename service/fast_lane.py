@@ -1,0 +1,219 @@
+"""The fast lane: inferences answered inside uvicorn's HTTP protocol, without the way through the framework.
+
+It takes a request that stands at the start of a connection's input, whose head came in one piece and is usual
+(`request_head`), and answers it by the same core as the route (`api.inference`). Whatever else comes goes to the HTTP
+parser and the route as if this class were not there; so does a body that does not come, or that is not decided quickly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from service.api.browsers import HEADERS
+from service.api.door import Door
+from service.api.inference import THREAD_BYTES, Inference
+from service.api.oip_body import Answer
+from service.errors import InternalError, Problem
+from service.http_protocol import GuardedProtocol
+from service.replica import Call, Outcome
+from service.request_head import MAX_HEAD_BYTES, RequestHead
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+UNFORESEEN = InternalError("The server met an error that was not foreseen.")
+_FOR_BROWSERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+# For how long a request may be incomplete before the HTTP parser, and its deadlines, take it over.
+PATIENCE_S = 1.0
+
+
+class FastLane(GuardedProtocol):
+    """One connection. The door is part of the lifespan's state; without one everything goes to the route."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._door: Door | None = app_state.get(Door.STATE)
+        self._in_message = False
+        # A request whose body has not come to its end, from its first byte on.
+        self._incomplete: bytearray | None = None
+        self._head: RequestHead | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        # A request that is being answered, and what came after it.
+        self._answering = False
+        self._call: Call | None = None
+        self._inference: Inference | None = None
+        self._later = bytearray()
+        self._is_last = False
+
+    def data_received(self, data: bytes) -> None:
+        """What the transport has read."""
+        if self._refused:
+            return
+        if self._answering:
+            self._later += data
+            if len(self._later) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+        elif self._incomplete is not None and self._head is not None:
+            self._incomplete += data
+            self._take_if_whole(self._head, self._incomplete)
+        elif self._is_between_requests() and (head := self._read_head(data)) is not None:
+            self._take_if_whole(head, data)
+        else:
+            super().data_received(data)
+
+    def _is_between_requests(self) -> bool:
+        """Whether the next byte is the first of a request, and all before it are answered."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return is_idle and not self._in_message and not self.pipeline and not self.flow.write_paused
+
+    def _read_head(self, data: bytes) -> RequestHead | None:
+        if self._door is None or not data.startswith(b"POST /"):
+            return None
+        end = data.find(b"\r\n\r\n", 0, min(MAX_HEAD_BYTES, self.limits.head_bytes))
+        return None if end < 0 else self._door.read_head(data[:end])
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request has arrived that has not been answered."""
+        return super().is_waiting and not self._answering and self._incomplete is None
+
+    def _take_if_whole(self, head: RequestHead, data: bytes | bytearray) -> None:
+        self._stop_receiving_clock()
+        start = data.find(b"\r\n\r\n") + 4
+        missing = start + head.content_length - len(data)
+        if missing < 0:
+            self._leave_to_parser(data)
+        elif missing == 0:
+            self._forget_incomplete()
+            self._infer(head, data, start)
+        elif self._incomplete is None:
+            self._unset_keepalive_if_required()
+            self._incomplete, self._head = bytearray(data), head
+            self._patience = self.loop.call_later(PATIENCE_S, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        if self._incomplete is not None:
+            self._leave_to_parser(self._incomplete)
+
+    def _forget_incomplete(self) -> None:
+        self._incomplete = self._head = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _leave_to_parser(self, data: bytes | bytearray) -> None:
+        self._forget_incomplete()
+        if not self.transport.is_closing():
+            super().data_received(bytes(data))
+
+    def _infer(self, head: RequestHead, data: bytes | bytearray, start: int) -> None:
+        self._unset_keepalive_if_required()
+        inference = None if self._door is None else self._door.begin(head, memoryview(data)[start:])
+        if self._door is None or inference is None:
+            self._leave_to_parser(data)
+            return
+        self._answering, self._inference = True, inference
+        try:
+            self._call = self._door.submit(inference, head, self._settle)
+        except Problem as problem:
+            self._settle(problem)
+        except Exception:  # noqa: BLE001  whatever it is, the route meets it again and says so as it always does
+            self._answering = False
+            self._leave_to_parser(data)
+
+    def _settle(self, outcome: Outcome | Problem) -> None:
+        inference, self._call = self._inference, None
+        if inference is None:
+            return
+        if isinstance(outcome, Problem):
+            self._fail(inference, outcome)
+        elif sum(len(tensor.data) for tensor in outcome.outputs) > THREAD_BYTES:
+            writing = self.loop.run_in_executor(None, inference.write, outcome)
+            writing.add_done_callback(lambda done: self._write_answer(inference, outcome, done))
+        else:
+            self._finish(inference, outcome, inference.write(outcome))
+
+    def _write_answer(self, inference: Inference, outcome: Outcome, done: asyncio.Future[Answer]) -> None:
+        error = done.exception()
+        if error is None:
+            self._finish(inference, outcome, done.result())
+        else:
+            self._fail(inference, error if isinstance(error, Problem) else UNFORESEEN)
+
+    def _finish(self, inference: Inference, outcome: Outcome, answer: Answer) -> None:
+        inference.succeeded(outcome)
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        self._send(200, headers, answer.body)
+
+    def _fail(self, inference: Inference, problem: Problem) -> None:
+        inference.failed()
+        if self._door is not None:
+            response = self._door.refusal(inference, problem)
+            self._send(response.status_code, response.raw_headers, bytes(response.body))
+
+    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self._answering, self._inference = False, None
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        closes = self._is_last or (b"connection", b"close") in headers
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers, *_FOR_BROWSERS):
+            parts += (name, b": ", value, b"\r\n")
+        if self._is_last and (b"connection", b"close") not in headers:
+            parts.append(b"connection: close\r\n")
+        parts += (b"\r\n", body)
+        self.transport.write(b"".join(parts))
+        if closes:
+            self.transport.close()
+            return
+        self.note_answered()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self.flow.resume_reading()
+        if self._later:
+            later, self._later = bytes(self._later), bytearray()
+            self.loop.call_soon(self._go_on, later)
+
+    def _go_on(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.data_received(data)
+
+    def on_message_begin(self) -> None:
+        """Of the parser: from here on the input is its own, until the message is complete."""
+        self._in_message = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """Of the parser."""
+        self._in_message = False
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone: nobody waits for its answer."""
+        self._forget_incomplete()
+        if self._call is not None and self._inference is not None:
+            self._call.abandon()
+            self._inference.failed()
+        self._call = self._inference = None
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server stops: what is being answered is answered first."""
+        if self._answering:
+            self._is_last = True
+            return
+        if self._incomplete is not None:
+            self._leave_to_parser(self._incomplete)
+        super().shutdown()
