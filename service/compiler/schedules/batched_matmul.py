@@ -46,7 +46,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     lanes = situation.unit.lanes(dtype_of(product.contraction.fold.value))
     columns = int(product.column.extent)
     usual = panel_vectors(columns, lanes)
-    sizes = tile_sizes(situation.unit, -(-columns // lanes))
+    sizes = tile_sizes(situation.unit, -(-columns // lanes), usual)
     rule = {"rows": best_rows(situation.unit, usual), "vectors": usual}
     candidates = with_others(rule, [{"rows": rows, "vectors": vectors} for rows, vectors in sizes])
     choice = chosen(situation.wanted, candidates)

@@ -28,10 +28,13 @@ def with_others(rule: Choice, others: Sequence[Choice]) -> tuple[Choice, ...]:
     return tuple(candidates)
 
 
-def tile_sizes(unit: VectorUnit, vectors: int) -> list[tuple[int, int]]:
-    """Sizes of tiles, rows and vectors, for a matrix `vectors` wide: up to what the registers hold, and less."""
+def tile_sizes(unit: VectorUnit, vectors: int, usual: int) -> list[tuple[int, int]]:
+    """Sizes of tiles, rows and vectors, for a matrix `vectors` wide: up to what the registers hold, and less.
+
+    Those that are nearly as wide as is `usual` come first, since the time may not do for all.
+    """
     sizes: list[tuple[int, int]] = []
-    for width in range(1, min(vectors, _WIDEST) + 1):
+    for width in sorted(range(1, min(vectors, _WIDEST) + 1), key=lambda each: abs(each - usual)):
         most = best_rows(unit, width)
         sizes += [(rows, width) for rows in dict.fromkeys((most, most - 1, most * 2 // 3, most // 2)) if rows > 0]
     return sizes

@@ -78,7 +78,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
 def _candidates(unit: VectorUnit, vectors: int, usual: int) -> tuple[Choice, ...]:
     """Sizes of tiles, and whether all panels are used for one row of the image before the next row."""
     rule = {"rows": best_rows(unit, usual), "vectors": usual, "by_row": 0}
-    others = [{"rows": rows, "vectors": width, "by_row": 0} for rows, width in tile_sizes(unit, vectors)]
+    others = [{"rows": rows, "vectors": width, "by_row": 0} for rows, width in tile_sizes(unit, vectors, usual)]
     by_row = [{**rule, "by_row": 1}] if vectors > usual else []
     return with_others(rule, by_row + others)
 

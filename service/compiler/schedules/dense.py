@@ -75,7 +75,7 @@ def _candidates(unit: VectorUnit, vectors: int, usual: int, rows: Any) -> tuple[
     """Sizes of tiles; for few rows how many vectors are read side by side, and from how many panels."""
     rule = {"rows": best_rows(unit, usual), "vectors": usual, "group": 1}
     if not isinstance(rows, int) or rows >= unit.chains:
-        tiles = tile_sizes(unit, vectors)
+        tiles = tile_sizes(unit, vectors, usual)
         return with_others(rule, [{"rows": size, "vectors": width, "group": 1} for size, width in tiles])
     most, side_by_side = max(unit.chains, unit.registers // 2), unit.registers - 2
     while 2 * rule["group"] * rows * usual <= most and rule["group"] < 4:

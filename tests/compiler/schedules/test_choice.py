@@ -18,7 +18,7 @@ from tests.compiler.schedules.test_convolution import GEOMETRY, convolved, expec
 from tests.compiler.schedules.test_dense import product, relu
 
 SOME = settings(
-    max_examples=24, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=16, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 PICK = st.integers(0, 1 << 16)
 
@@ -45,20 +45,20 @@ def test_products_are_those_of_numpy_with_every_choice(m, n, k, unit, pick):
 @SOME
 @given(
     batch=st.sampled_from((1, 2)), inputs=st.sampled_from((1, 3, 8, 17)), outputs=st.sampled_from((1, 6, 16, 33, 48)),
-    last=st.booleans(), pick=PICK, **GEOMETRY,
+    groups=st.sampled_from((1, 1, 3)), last=st.booleans(), pick=PICK, **GEOMETRY,
 )  # fmt: skip
 def test_convolutions_are_those_of_pytorch_with_every_choice(
-    batch, inputs, outputs, height, width, k, stride, padding, dilation, unit, last, pick
+    batch, inputs, outputs, groups, height, width, k, stride, padding, dilation, unit, last, pick
 ):
     assume(min(height, width) + 2 * padding >= dilation * (k - 1) + 1)
-    x, w = numbers(batch, inputs, height, width), numbers(outputs, inputs, k, k, seed=1)
-    tensors, out = convolved(x.shape, w.shape, stride, padding, dilation, last=last)
+    x, w = numbers(batch, groups * inputs, height, width), numbers(groups * outputs, inputs, k, k, seed=1)
+    tensors, out = convolved(x.shape, w.shape, stride, padding, dilation, last=last, groups=groups)
     try:
         kernel, _ = picked(convolution.schedule, tensors, {1: w}, unit, pick)
     except Unsupported:
         return
     given_x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x
-    close(run(kernel, [given_x, w], out), expected(x, w, stride, padding, dilation))
+    close(run(kernel, [given_x, w], out), expected(x, w, stride, padding, dilation, groups))
 
 
 @SOME
