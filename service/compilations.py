@@ -30,16 +30,13 @@ from service.errors import (
 )
 from service.journal import Journal
 from service.kernel_store import KernelStore
-from service.nouns import (
-    CompileJob,
-    Limits,
-    State,
-    Step,
-)
+from service.nouns import Limits, State, Step
 from service.pool import Pool
 from service.records import Artifact, Compilation, Request, now
 from service.run import CallersKernels, Run
 from service.store import Store
+from service.tuning import TuningProgress, TuningRecord
+from service.tuning_database import TuningDatabase, machine_type
 from service.uninterrupted import uninterrupted
 
 log = logging.getLogger(__name__)
@@ -53,9 +50,16 @@ class Compilations:
     """All Compilations of this server. Every method belongs to the event loop's thread."""
 
     def __init__(
-        self, journal: Journal, store: Store, pool: Pool, limits: Limits, kernels: KernelStore | None = None
+        self,
+        journal: Journal,
+        store: Store,
+        pool: Pool,
+        limits: Limits,
+        database: TuningDatabase,
+        kernels: KernelStore | None = None,
     ) -> None:
         self._journal = journal
+        self._database = database
         self._store = store
         self._pool = pool
         self._limits = limits
@@ -155,6 +159,7 @@ class Compilations:
             translator=request.translator,
             inputs_sha256=request.inputs_sha256,
             toolchain=toolchain,
+            tuning=None if request.tune_s is None else TuningProgress(request.tune_s, request.tune_s),
         )
         run = Run(compilation, self._limits)
         self._unrecorded.pop(key, None)
@@ -234,17 +239,23 @@ class Compilations:
             digest = await uninterrupted(lambda: self._store.put(zlib.compress(snapshot, _COMPRESSION)))
             await uninterrupted(self._journal.add_step, key, step, digest)
 
+        async def keep_record(record: TuningRecord) -> None:
+            await uninterrupted(self._database.keep, machine, record)
+
+        machine = machine_type(run.compilation.toolchain, request.recipe.target)
         lease, after = await self._workers.lease(key, request)
         if after is not None:
             await self._take_over(run, lease, after)
         async with self._workers.released(lease, request, run):
-            job = self._job(request, lease.library, after)
+            known = await asyncio.to_thread(self._database.records, machine)
+            job = lease.job(request, self._limits, after, known)
             lease.begin(key)
             caller = keys.current.get()
             kernels = CallersKernels(self.kernels, "" if caller is None else caller.name)
-            closing = await run.execute(self._pool, job, lease, keep_step, kernels)
+            closing = await run.execute(self._pool, job, lease, keep_step, keep_record, kernels)
             library = await self._workers.adopt_library(lease, job) if closing["manifest"] is not None else None
-        artifact = None if library is None else Artifact(library, closing["manifest"])
+        tuning = {"tuning": [record.to_json() for record in run.compilation.tuning_records]}
+        artifact = None if library is None else Artifact(library, closing["manifest"] | tuning)
         run.compilation = dataclasses.replace(
             run.compilation,
             state=State.SUCCEEDED,
@@ -252,23 +263,6 @@ class Compilations:
             timings=tuple(closing["timings"]),
             verification=closing["verification"],
             artifact=artifact,
-        )
-
-    def _job(self, request: Request, library: str, after: int | None) -> CompileJob:
-        return CompileJob(
-            model_path="model",
-            format=request.model.format,
-            recipe=request.recipe,
-            verify=request.verify,
-            inputs=request.inputs,
-            inputs_path=None if request.inputs_sha256 is None else "inputs.npz",
-            work_dir=".",
-            limits=self._limits,
-            special_values=request.special_values,
-            translator=request.translator,
-            library=library,
-            keep=request.keep,
-            after=after,
         )
 
     async def _take_over(self, run: Run, lease: Lease, after: int) -> None:

@@ -20,6 +20,7 @@ from service.pool import Pool, Worker
 from service.records import Request
 from service.run import Run, confinement_of, digest_of_library, frame_limits_of
 from service.store import Store
+from service.tuning import Tuning, TuningRecord
 from service.uninterrupted import uninterrupted
 from service.work_folder import COMPILE_FILES, LIBRARIES, work_folder
 
@@ -48,6 +49,25 @@ class Lease:
     def library(self) -> str:
         """The file for the next library. Another one each time: the worker may have mapped those before."""
         return LIBRARIES[self.uses]
+
+    def job(self, request: Request, limits: Limits, after: int | None, records: tuple[TuningRecord, ...]) -> CompileJob:
+        """What the worker is told: the request, which step to go on `after`, and what is known of kernels."""
+        return CompileJob(
+            model_path="model",
+            format=request.model.format,
+            recipe=request.recipe,
+            verify=request.verify,
+            inputs=request.inputs,
+            inputs_path=None if request.inputs_sha256 is None else "inputs.npz",
+            work_dir=".",
+            limits=limits,
+            special_values=request.special_values,
+            translator=request.translator,
+            library=self.library,
+            keep=request.keep,
+            after=after,
+            tuning=Tuning(request.tune_s, records),
+        )
 
     def begin(self, compilation: str) -> None:
         """Notes that the worker is given to this Compilation."""
@@ -137,7 +157,7 @@ class CompileWorkers:
             readable["inputs.npz"] = await asyncio.to_thread(self._store.path, request.inputs_sha256)
         with contextlib.ExitStack() as resources:
             folder = resources.enter_context(work_folder(self._store.scratch, readable, COMPILE_FILES))
-            confinement = confinement_of(self._limits, folder)
+            confinement = confinement_of(self._limits, folder, request.tune_s or 0.0)
             worker = await self._pool.fork("compile", confinement, frame_limits_of(self._limits))
             return Lease(worker, request.kind, folder, resources.pop_all()), None
 

@@ -9,6 +9,7 @@ from service.errors import CompilationNotReady, NoSymptom
 from service.nouns import CompileJob, Limits
 from service.records import Compilation
 from service.symptoms import Symptom, SymptomKind
+from service.tuning import Tuning
 
 # Names of files in the folder that a worker reads.
 MODEL_FILE, INPUTS_FILE = "model", "inputs.npz"
@@ -27,6 +28,7 @@ def job_of(compilation: Compilation, limits: Limits, has_inputs: bool) -> Compil
         limits=limits,
         special_values=compilation.special_values,
         translator=compilation.translator,
+        tuning=Tuning(records=compilation.tuning_records),
     )
 
 

@@ -9,12 +9,22 @@ from pathlib import Path
 @functools.cache
 def host_flags() -> frozenset[str]:
     """The flags line of /proc/cpuinfo; empty where there is none, as on Arm."""
+    return frozenset(_first_line("flags").split())
+
+
+@functools.cache
+def cpu_model() -> str:
+    """What the maker calls this CPU, as /proc/cpuinfo has it; empty where it says nothing."""
+    return _first_line("model name").strip()
+
+
+def _first_line(name: str) -> str:
+    """What stands behind `name` in /proc/cpuinfo for the first CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return frozenset()
-    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.split())
+        return ""
+    return next((line.partition(":")[2] for line in lines if line.startswith(name)), "")
 
 
 def missing_flags(needed: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ class Limits:
     infer_body_bytes: int = 64 << 20
     passes: int = 200
     wait_s: float = 300.0
+    tune_s: float = 600.0
     # one model
     unpacked_bytes: int = 1 << 30
     nodes: int = 100_000
@@ -52,6 +53,7 @@ class Limits:
     # the store
     stored_bytes: int = 1 << 40
     kernel_cache_bytes: int = 1 << 30
+    tuning_records: int = 4096
     expire_s: float = 10 * 366 * 86400.0
     # connections
     connections: int = 1024

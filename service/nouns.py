@@ -11,6 +11,7 @@ from typing import Any
 
 from service.errors import JsonObject
 from service.limits import Limits as Limits  # a noun like the others, in a file of its own
+from service.tuning import Tuning
 
 Dim = int | str
 
@@ -259,6 +260,7 @@ class CompileJob:
     library: str = "model.so"
     keep: bool = False
     after: int | None = None
+    tuning: Tuning = field(default_factory=Tuning)
 
     @property
     def library_path(self) -> str:
@@ -279,6 +281,7 @@ class CompileJob:
             "library": self.library,
             "keep": self.keep,
             "after": self.after,
+            "tuning": self.tuning.to_json(),
         }
 
     @classmethod
@@ -298,6 +301,7 @@ class CompileJob:
             value["library"],
             value["keep"],
             value["after"],
+            Tuning.from_json(value["tuning"]),
         )
 
 

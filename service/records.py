@@ -22,6 +22,7 @@ from service.nouns import (
     Verify,
     canonical_json,
 )
+from service.tuning import TUNED, TuningProgress, TuningRecord, records_used
 
 COMPILATION_KEY_VERSION = 1
 
@@ -34,11 +35,13 @@ def compilation_id(
     inputs: JsonObject,
     toolchain: JsonObject,
     translator: Translator | None = None,
+    tune_s: float | None = None,
 ) -> str:
     """The id of a Compilation: 32 hex digits of the SHA-256 over everything that changes its result.
 
     `inputs` holds the request's declared inputs and the hash of its example inputs; `toolchain` the versions
-    of what compiles and the CPU that ``native`` means. The name of a Recipe is left out: it changes nothing.
+    of what compiles and the CPU that ``native`` means. The name of a Recipe is left out: it changes nothing. So are
+    tuning records: they change the speed of the result alone. `tune_s` is what may be spent on finding more.
     """
     key = {
         "version": COMPILATION_KEY_VERSION,
@@ -53,6 +56,8 @@ def compilation_id(
         "toolchain": toolchain,
         "until": None if recipe.until is None else recipe.until.value,
     }
+    if tune_s is not None:
+        key["tune"] = {"budget_s": tune_s}
     return hashlib.sha256(canonical_json(key)).hexdigest()[:32]
 
 
@@ -94,7 +99,8 @@ class Compilation:
 
     `steps` are the import and the positions of the Recipe; `results` what the build made of the last of them, one a
     stage, in the form of steps. The first `reused_steps` are those of an earlier one. `inputs_sha256` is that of the
-    example inputs that came with the request, `toolchain` what the id depends on besides the request.
+    example inputs that came with the request, `toolchain` what the id depends on besides the request; `tuning` is there
+    where the request has a budget for it.
     """
 
     id: str
@@ -118,6 +124,7 @@ class Compilation:
     reused_steps: int = 0
     inputs_sha256: str | None = None
     toolchain: JsonObject = field(default_factory=dict)
+    tuning: TuningProgress | None = None
 
     def to_json(self, with_steps: bool = True) -> JsonObject:
         document: JsonObject = {
@@ -140,12 +147,19 @@ class Compilation:
             "problem": self.problem,
             "reused_steps": self.reused_steps,
             "inputs_sha256": self.inputs_sha256,
+            "tuning": None if self.tuning is None else self.tuning.to_json(),
         }
         if with_steps:
             document |= {"steps": list(map(self._linked, self.steps)), "results": list(map(self._linked, self.results))}
             if self.problem is not None:
                 document["problem"] = {**self.problem, "repro": self.repro}
         return document
+
+    @property
+    def tuning_records(self) -> tuple[TuningRecord, ...]:
+        """The records by which its kernels got their parameters."""
+        details = [step.details.get("kernels") for step in self.steps if step.pass_name == TUNED]
+        return records_used(entry for kernels in details if isinstance(kernels, list) for entry in kernels)
 
     @property
     def repro(self) -> str:
@@ -186,6 +200,7 @@ class Compilation:
             problem=value["problem"],
             reused_steps=value.get("reused_steps", 0),
             inputs_sha256=value.get("inputs_sha256"),
+            tuning=TuningProgress.from_json(value["tuning"]) if value.get("tuning") else None,
         )
 
 
@@ -193,7 +208,7 @@ class Compilation:
 class Request:
     """A checked request: what was uploaded lies in the store's scratch folder, the rest is in the store already.
 
-    With `keep` the worker waits for a next Compilation of the same model.
+    With `keep` the worker waits for a next Compilation of the same model. `tune_s` are the seconds to tune kernels for.
     """
 
     model: Model
@@ -206,6 +221,7 @@ class Request:
     inputs_file: Path | None = None
     translator: Translator = Translator()
     keep: bool = False
+    tune_s: float | None = None
 
     @property
     def kind(self) -> bytes:
@@ -219,6 +235,7 @@ class Request:
                 "target": self.recipe.target.to_json(),
                 "context": self.recipe.context.to_json(),
                 "verify": self.verify.value,
+                "tune": self.tune_s,
             }
         )
 
@@ -233,6 +250,7 @@ class Request:
             {"declared": declared, "examples": self.inputs_sha256},
             toolchain,
             self.translator,
+            self.tune_s,
         )
 
     def discard(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from service.errors import JsonObject
 from service.nouns import Limits
 from service.records import Compilation
+from service.tuning import Tuning
 from service.version import VERSION
 
 _PACKAGE = Path(__file__).parent
@@ -55,6 +56,7 @@ model that you do not trust in a container.
 | `request.json` | the request in the form in which `POST /compile` takes it |
 | `compilation.json` | all that the server recorded, `problem.json` the failure alone |
 | `versions.json` | toolchain, machine and limits |
+| `tuning.json` | measured parameters of kernels that it used; `rerun.py` uses the same and measures nothing |
 | `ir/` | the IR after every step, as text |
 | `source/` | the sources of relaxd's compiler ({version}), which `rerun.py` uses |
 """
@@ -81,6 +83,7 @@ def write_repro(
         if compilation.problem is not None:
             archive.writestr("problem.json", _json(compilation.problem))
         archive.writestr("versions.json", _json(versions_of(compilation, limits)))
+        archive.writestr("tuning.json", _json(Tuning(records=compilation.tuning_records).to_json()))
         archive.writestr("requirements.txt", "".join(f"{line}\n" for line in _requirements(compilation)))
         archive.writestr("README.md", _readme(compilation))
         archive.writestr("rerun.py", RERUN)
@@ -102,6 +105,8 @@ def request_of(compilation: Compilation) -> JsonObject:
         "verify": compilation.verify.value,
         "special_values": compilation.special_values.value,
     }
+    if compilation.tuning is not None:
+        request["tune"] = {"budget_s": compilation.tuning.budget_s}
     if recipe["until"] is not None:
         request["until"] = recipe["until"]
     if compilation.inputs is not None:

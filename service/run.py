@@ -9,6 +9,8 @@ import asyncio
 import dataclasses
 import functools
 import hashlib
+import math
+import os
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -29,17 +31,22 @@ from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signatu
 from service.pool import Pool, Worker, WorkerGone
 from service.position import phrase, read_position, too_slow
 from service.records import Compilation
+from service.tuning import TuningProgress, TuningRecord
 from service.uninterrupted import uninterrupted
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES
 from service.worker_user import worker_uid
 
 KeepStep = Callable[[Step, bytes], Awaitable[None]]
+KeepRecord = Callable[[TuningRecord], Awaitable[None]]
 Link = Callable[[list[str]], Awaitable[Frame]]
 
 MAX_KERNELS = 4096
 
 MAX_EVENT_JSON = 16 << 20
+MAX_RECORDS = 1024
+# Progress of tuning is told this often at most.
+TOLD_S = 0.2
 
 
 class Lent(Protocol):
@@ -76,25 +83,34 @@ class Run:
         self._progress = asyncio.Event()
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
+        self._told_at = -math.inf
+        self._records = 0
 
     async def execute(
-        self, pool: Pool, job: CompileJob, lease: Lent, keep_step: KeepStep, kernels: CallersKernels
+        self,
+        pool: Pool,
+        job: CompileJob,
+        lease: Lent,
+        keep_step: KeepStep,
+        keep_record: KeepRecord,
+        kernels: CallersKernels,
     ) -> JsonObject:
         """Runs the job in a leased worker; returns its closing event.
 
-        `keep_step` is called for each Step as it arrives, so that a failure later loses none. Raises Problem; the
-        worker may be kept after a Problem that it reported itself.
+        `keep_step` is called for each Step as it arrives, and `keep_record` for each kernel that has been measured, so
+        that a failure later loses none. Raises Problem; the worker may be kept after a Problem that it reported itself.
         """
         limits, worker = self._limits, lease.worker
         started = asyncio.get_running_loop().time()
+        seconds = limits.compile_s + (job.tuning.budget_s or 0.0)
         try:
-            async with asyncio.timeout(limits.compile_s):
+            async with asyncio.timeout(seconds):
                 await worker.send(Frame({"job": job.to_json()}))
                 link = functools.partial(_link, pool, lease.folder, job.library, limits)
-                return await self._follow(worker, keep_step, link, kernels)
+                return await self._follow(worker, keep_step, keep_record, link, kernels)
         except TimeoutError as error:
             worker.kill()
-            raise too_slow(limits.compile_s, self._note_position(lease.folder)) from error
+            raise too_slow(seconds, self._note_position(lease.folder)) from error
         except WorkerGone as error:
             problem = await worker.fate(phrase(self._note_position(lease.folder)))
             problem.extensions.update(self._doing)
@@ -114,7 +130,9 @@ class Run:
         self._progress.set()
         self._progress = asyncio.Event()
 
-    async def _follow(self, worker: Worker, keep_step: KeepStep, link: Link, kernels: CallersKernels) -> JsonObject:
+    async def _follow(
+        self, worker: Worker, keep_step: KeepStep, keep_record: KeepRecord, link: Link, kernels: CallersKernels
+    ) -> JsonObject:
         while True:
             event, payload = self._understand(await worker.receive())
             if event == "succeeded":
@@ -123,6 +141,8 @@ class Run:
             if event == "step":
                 step, snapshot = payload
                 await self._take_step(step, snapshot, keep_step)
+            elif event == "tuning" and payload is not None:
+                await keep_record(payload)
             elif event == "link":
                 await worker.send(await link(payload))
             elif event == "kernels":
@@ -137,6 +157,7 @@ class Run:
             "begin": self._note_begin,
             "signature": self._note_signature,
             "step": lambda frame: (Step.from_json(frame.body["step"]), bytes(frame.blobs[0])),
+            "tuning": self._note_tuning,
             "link": lambda frame: [str(name) for name in frame.body["objects"]],
             "kernels": lambda frame: _checked_keys(frame.body["keys"]),
             "kernel": lambda frame: (*_checked_keys([frame.body["key"]]), bytes(frame.blobs[0])),
@@ -170,6 +191,25 @@ class Run:
         signature = Signature.from_json(frame.body["signature"])
         self.compilation = dataclasses.replace(self.compilation, signature=signature)
 
+    def _note_tuning(self, frame: Frame) -> TuningRecord | None:
+        """How far the search is, and a record where a kernel is done. Raises ValueError where none was asked for."""
+        asked = self.compilation.tuning
+        progress = TuningProgress.from_json(frame.body["progress"])
+        if asked is None:
+            raise ValueError("nobody has asked for tuning")
+        progress = dataclasses.replace(progress, budget_s=asked.budget_s)
+        self.compilation = dataclasses.replace(self.compilation, tuning=progress)
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= TOLD_S:
+            self._told_at = now
+            self.note_progress()
+        if frame.body["record"] is None:
+            return None
+        self._records += 1
+        if self._records > MAX_RECORDS:
+            raise ValueError("too many tuning records")
+        return TuningRecord.from_json(frame.body["record"])
+
     def _note_begin(self, frame: Frame) -> None:
         body = frame.body
         doing: JsonObject = {"phase": str(body["phase"])}
@@ -184,12 +224,11 @@ class Run:
         return self._doing
 
 
-def confinement_of(limits: Limits, folder: Path) -> Confinement:
-    """What a compile worker may use."""
+def confinement_of(limits: Limits, folder: Path, tune_s: float = 0.0) -> Confinement:
+    """What a compile worker may use, one that tunes for `tune_s` seconds on all cores if need be."""
     file_bytes = max(limits.library_bytes, limits.unpacked_bytes)
-    return Confinement(
-        limits.compile_memory_bytes, limits.compile_cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid()
-    )
+    cpu_s = limits.compile_cpu_s + math.ceil(tune_s) * len(os.sched_getaffinity(0))
+    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
 
 
 def frame_limits_of(limits: Limits) -> FrameLimits:

@@ -119,6 +119,23 @@ def make(name: str) -> tuple[nn.Module, tuple, dict | None]:
     mlp = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     made = {
         "mlp": lambda: (mlp, (torch.randn(2, 8),), None),
+        "lecture": lambda: (
+            nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)),
+            (torch.randn(1, 784),),
+            None,
+        ),
+        "small_conv": lambda: (
+            nn.Sequential(
+                nn.Conv2d(3, 16, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(16, 16, 3, groups=16),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(1600, 24),
+            ),
+            (torch.randn(1, 3, 12, 12),),
+            None,
+        ),
         "two_inputs": lambda: (TwoInputs(), (torch.randn(2, 3), torch.arange(4)), None),
         "dynamic": lambda: (Dynamic(), (torch.randn(3, 4),), {"x": {0: batch}}),
         "deep": lambda: (Deep(), (torch.randn(1, 16),), None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from service.compilations import Compilations
 from service.errors import Overloaded, UnknownCompilation
 from service.journal import Journal
-from service.nouns import Limits, ModelFormat, PassSpec, Recipe, State, Verify
+from service.nouns import Limits, ModelFormat, PassSpec, Recipe, State, Target, Verify
 from service.records import Model, Request
 from service.store import open_store
+from service.tuning_database import TuningDatabase
 from service.wire import Frame
 from tests.fakes import GONE, STEP, SUCCEEDED, FakePool
 
@@ -26,7 +28,13 @@ class World:
         self.store = open_store(str(folder))
         self.journal = Journal(folder / "journal", self.store.size)
         self.pool = FakePool(lambda frame: script(frame, self.pool.work_dir))
-        self.compilations = Compilations(self.journal, self.store, self.pool, limits)  # type: ignore[arg-type]
+        self.compilations = Compilations(
+            self.journal,
+            self.store,
+            self.pool,
+            limits,
+            TuningDatabase(folder, limits.tuning_records),  # type: ignore[arg-type]
+        )
 
     def request(self, name: str = "m", passes: int = 0) -> Request:
         content = name.encode()
@@ -198,6 +206,62 @@ def test_a_worker_that_makes_no_sense_fails_its_compilation_only(tmp_path, answe
         good, _ = await compiled(world, world.request("good"))
         assert good.state is State.SUCCEEDED
         assert list(world.store.scratch.iterdir()) == []
+
+    run(tmp_path, scenario, script)
+
+
+RECORD = {"key": "dense-0123456789abcdef", "choice": {"rows": 6}, "gain": 1.5}
+
+
+def told(record=None, **progress):
+    known = {"budget_s": 5, "seconds_left": 4, "kernels": 2, "kernels_done": 1, "candidates": 3, "best_gain": 1.5}
+    return Frame({"event": "tuning", "progress": known | progress, "record": record})
+
+
+def test_what_a_tuning_worker_has_told_is_kept_when_it_dies_and_given_to_the_next(tmp_path):
+    jobs = []
+
+    async def script(frame, folder):
+        jobs.append(frame.body["job"]["tuning"])
+        return [told(RECORD), told(best_gain=2), GONE] if len(jobs) == 1 else await good_worker(frame, folder)
+
+    async def scenario(world):
+        dead, _ = await compiled(world, dataclasses.replace(world.request(), tune_s=5.0))
+        assert dead.state is State.FAILED
+        assert (dead.tuning.budget_s, dead.tuning.kernels_done, dead.tuning.best_gain) == (5.0, 1, 2)
+        assert world.journal.get(dead.id).tuning == dead.tuning
+        plain, _ = await compiled(world, world.request())
+        assert plain.id != dead.id
+        elsewhere = world.request("other")
+        recipe = dataclasses.replace(elsewhere.recipe, target=Target(threads=2))
+        await compiled(world, dataclasses.replace(elsewhere, recipe=recipe))
+        assert jobs == [
+            {"budget_s": 5.0, "records": []}, {"budget_s": None, "records": [RECORD]}, {"budget_s": None, "records": []}
+        ]  # fmt: skip
+
+    run(tmp_path, scenario, script)
+
+
+@pytest.mark.parametrize(
+    ("tune_s", "answer"),
+    [
+        (None, told(RECORD)),
+        (5.0, told({**RECORD, "choice": {"rows": 10**9}})),
+        (5.0, told(RECORD, kernels=-1)),
+        (5.0, Frame({"event": "tuning"})),
+        (5.0, [told({**RECORD, "key": f"dense-{number:016x}"}) for number in range(4)]),
+    ],
+    ids=range(5),
+)
+def test_tuning_that_makes_no_sense_fails_the_compilation(tmp_path, monkeypatch, tune_s, answer):
+    monkeypatch.setattr("service.run.MAX_RECORDS", 3)
+
+    async def script(_frame, _folder):
+        return [*(answer if isinstance(answer, list) else [answer]), GONE]
+
+    async def scenario(world):
+        found, _ = await compiled(world, dataclasses.replace(world.request(), tune_s=tune_s))
+        assert found.problem["type"] == "/problems/internal-error"
 
     run(tmp_path, scenario, script)
 

@@ -55,6 +55,7 @@ from service.sessions import Sessions
 from service.settings import Settings, check_sandbox
 from service.statistics import Statistics
 from service.store import Store, open_store
+from service.tuning_database import TuningDatabase
 from service.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,8 @@ async def _lifespan(
 ) -> AsyncIterator[dict[str, Door]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
-    compilations = Compilations(data.journal, data.store, pool, settings.limits, _kernel_store(settings))
+    database = TuningDatabase(settings.data, settings.limits.tuning_records)
+    compilations = Compilations(data.journal, data.store, pool, settings.limits, database, _kernel_store(settings))
     sessions = Sessions(pool, settings.limits, data.store.scratch)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)

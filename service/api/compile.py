@@ -22,6 +22,7 @@ from service.api.schemas import (
     ImportRequest,
     InputRequest,
     TargetRequest,
+    TuneRequest,
 )
 from service.api.state import Services, ServicesDep
 from service.api.upload import Part, receive
@@ -38,9 +39,10 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
-from service.nouns import Recipe, SpecialValues, Stage, State, Target, TensorSpec, Translator, Verify
+from service.nouns import Limits, Recipe, SpecialValues, Stage, State, Target, TensorSpec, Translator, Verify
 from service.records import Compilation, Model
 from service.records import Request as CompilationRequest
+from service.tuning import TUNED
 
 router = APIRouter(tags=["compile"])
 
@@ -141,10 +143,11 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
         declared = tuple(TensorSpec(spec.name, tuple(spec.shape), spec.dtype) for spec in fields.inputs)
     elif base is not None:
         declared = base.inputs
+    recipe = await _recipe(fields, base, translator, services)
     return CompilationRequest(
         model,
         file,
-        await _recipe(fields, base, translator, services),
+        recipe,
         Verify(fields.verify),
         SpecialValues(fields.special_values),
         declared,
@@ -152,7 +155,26 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
         None if examples is None else examples.file,
         translator,
         fields.keep,
+        None if fields.tune is None else _budget(fields.tune, recipe, services.settings.limits),
     )
+
+
+def _budget(tune: TuneRequest, recipe: Recipe, limits: Limits) -> float:
+    """The seconds to tune for. Raises InvalidField where they are too many, or there will be nothing to tune."""
+    if tune.budget_s > limits.tune_s:
+        raise InvalidField(
+            f"`tune.budget_s` is {tune.budget_s:g}, the limit is {limits.tune_s:g} seconds (RELAXD_TUNE_S).",
+            field="tune.budget_s",
+            limit=limits.tune_s,
+        )
+    if recipe.until is not None:
+        raise InvalidField("`tune` is for what is built: leave out `until` or `tune`.", field="tune")
+    if not any(spec.name == TUNED for spec in recipe.passes):
+        raise InvalidField(
+            f"`tune` chooses parameters for the pass {TUNED!r}, which the recipe lacks; the preset 'fast' has it.",
+            field="tune",
+        )
+    return tune.budget_s
 
 
 async def _model(parts: dict[str, Part], fields: CompileRequest, base: Compilation | None) -> tuple[Model, Path | None]:
@@ -221,6 +243,7 @@ def _known_fields(location: tuple[int | str, ...]) -> list[str]:
         "target": TargetRequest,
         "import": ImportRequest,
         "from": BaseRequest,
+        "tune": TuneRequest,
     }
     model = nested[str(location[0])] if len(location) > 1 else CompileRequest
     return [field.alias or name for name, field in model.model_fields.items()]

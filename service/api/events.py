@@ -34,7 +34,8 @@ async def get_events(
 ) -> StreamingResponse:
     """One `step` event for each step, from the first or from after Last-Event-ID, then one `ended`, and the end.
 
-    The data of `step` is the step as in the Compilation, that of `ended` is the Compilation.
+    While kernels are tuned there are `tuning` events, too. The data of `step` and `tuning` is as in the Compilation,
+    that of `ended` is the Compilation.
     """
     check_parameters(request)
     services.compilations.get(id)
@@ -48,12 +49,16 @@ async def get_events(
 
 
 async def _events(compilations: Compilations, key: str, seen: int) -> AsyncIterator[str]:
+    tuning = None
     while True:
         compilation = compilations.get(key)
         document = compilation.to_json()
         for step in document["steps"][seen:]:
             seen += 1
             yield _event("step", step, str(step["index"]))
+        if compilation.tuning is not None and compilation.tuning != tuning and not compilation.state.ended:
+            tuning = compilation.tuning
+            yield _event("tuning", document["tuning"], None)
         if compilation.state.ended:
             yield _event("ended", document, None)
             return

@@ -50,6 +50,12 @@ class BaseRequest(_Request):
     step: int = Field(ge=0)
 
 
+class TuneRequest(_Request):
+    """For how many seconds to measure other parameters for the model's kernels; at most `tune_s` in `/healthz`."""
+
+    budget_s: float = Field(gt=0, allow_inf_nan=False)
+
+
 class CompileRequest(_Request):
     """The `request` part of POST /compile. Everything has a default."""
 
@@ -73,6 +79,9 @@ class CompileRequest(_Request):
         description="Keep the worker for two minutes, so that a next Compilation that begins alike runs what is new.",
     )
     verify: Literal["artifact", "every_step"] = "artifact"
+    tune: TuneRequest | None = Field(
+        default=None, description="Tune the kernels of the pass `schedule` on this machine, beyond the time to compile."
+    )
     special_values: Literal["fail", "report"] = Field(
         default="fail", description="What differs only on NaN, infinities and extremes fails, or is told."
     )
@@ -185,6 +194,20 @@ class TranslatorView(BaseModel):
     ops: str
 
 
+class TuningView(BaseModel):
+    """How far tuning has got: kernels that have something to choose, those that are done, candidates measured.
+
+    `best_gain` is the largest gain of one kernel over the rule's parameters, 1 where there is none yet.
+    """
+
+    budget_s: float
+    seconds_left: float
+    kernels: int
+    kernels_done: int
+    candidates: int
+    best_gain: float
+
+
 class CompilationView(BaseModel):
     """A Compilation as it stands."""
 
@@ -209,6 +232,7 @@ class CompilationView(BaseModel):
     artifact: ArtifactView | None
     problem: ProblemView | None
     reused_steps: int = Field(description="How many of the steps were taken over from an earlier Compilation.")
+    tuning: TuningView | None = Field(description="Where the request had a budget for it.")
 
 
 class ParametersView(BaseModel):

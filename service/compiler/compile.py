@@ -16,8 +16,10 @@ from service.compiler.inner_passes import InnerPasses, position_notes
 from service.compiler.kernel_objects import KnownKernels, NoKernels, make_objects, split, write_archive
 from service.compiler.pipeline import Emit, Pipeline, begin
 from service.compiler.results import MemoryRecorder, Result, results
+from service.compiler.schedules.known import using
 from service.compiler.step_numbers import StepNumbers
 from service.compiler.target import cpu_flags, tvm_target
+from service.compiler.tuner import Tuner
 from service.compiler.verify import example_case, make_cases, verify
 from service.errors import BuildFailed, ExecutionFailed, ImportFailed, JsonObject, VerificationFailed
 from service.nouns import CompileJob, Verify
@@ -44,6 +46,7 @@ class Compiler:
         self._model: ImportedModel | None = None
         self._numbers: StepNumbers | None = None
         self._pipeline: Pipeline | None = None
+        self._tuner: Tuner | None = None
 
     def compile(self, job: CompileJob) -> None:
         """Compiles as `compile_model` does, all of it or what comes after a step of the last time (`job.after`).
@@ -64,7 +67,10 @@ class Compiler:
         else:
             self._importing = Duration()
             self._pipeline.go_back(after)
-        with pass_context(job.recipe.context, [self._pipeline.inner]):
+        known, budget_s = job.tuning.by_key(), job.tuning.budget_s
+        self._tuner = None if budget_s is None else Tuner(target, known, budget_s, self._emit, job.limits)
+        self._pipeline.prepare = None if self._tuner is None else self._tuner.before
+        with using(known), pass_context(job.recipe.context, [self._pipeline.inner]):
             mod = self._pipeline.run(job.recipe.passes, after)
         closing = self._finish(job, target, mod, self._model, self._pipeline)
         self._emit({"event": "succeeded", **closing}, ())
@@ -83,6 +89,8 @@ class Compiler:
     ) -> JsonObject:
         """Builds and verifies, unless the Recipe ends before; what is told at the end."""
         phases = {"import": self._importing, "pass": pipeline.spent}
+        if self._tuner is not None:
+            phases["tune"] = self._tuner.spent
         if job.recipe.until is not None:
             phases["verify"] = pipeline.verifying
             return {"verification": None, "manifest": None, "timings": _timings(phases)}

@@ -16,6 +16,7 @@ from service.compiler.functions import readable_back
 from service.compiler.importers import find_importer
 from service.compiler.passes import make_pass
 from service.compiler.report import Report
+from service.compiler.schedules.known import using
 from service.compiler.target import tvm_target
 from service.errors import ExecutionFailed, JsonObject
 from service.nouns import CompileJob
@@ -33,7 +34,8 @@ def expand_step(job: CompileJob, step: int) -> list[JsonObject]:
     recorder = _Recorder(job.limits.ir_bytes // 2)
     target = tvm_target(job.recipe.target)
     mod = find_importer(job.format, job.translator.name).import_model(job).module
-    with boundary(ExecutionFailed, f"The passes up to step {step} could not be run again", job.limits, step=step):
+    sentence = f"The passes up to step {step} could not be run again"
+    with using(job.tuning.by_key()), boundary(ExecutionFailed, sentence, job.limits, step=step):
         for spec in job.recipe.passes[: step - 1]:
             with pass_context(job.recipe.context), target:
                 mod = make_pass(spec).apply(mod, Report())

@@ -39,7 +39,8 @@ class Pipeline:
     """Runs the steps of one Compilation and emits each when it is done. It keeps all modules where it `can_go_back`.
 
     `numbers` is given when they are to be checked at every step; `origins` has the node of the model of each
-    variable of the imported module; `example` is told with the import.
+    variable of the imported module; `example` is told with the import. `prepare` is called before each pass, with the
+    module that it will be given.
     """
 
     target: Any
@@ -50,6 +51,7 @@ class Pipeline:
     can_go_back: bool = False
     inner: InnerPasses = field(default_factory=InnerPasses)
     example: JsonObject | None = None
+    prepare: Callable[[int, PassSpec, IRModule], None] | None = None
     spent: Duration = field(default_factory=Duration)
     verifying: Duration = field(default_factory=Duration)
 
@@ -81,6 +83,8 @@ class Pipeline:
         return mod
 
     def _step(self, mod: IRModule, index: int, spec: PassSpec) -> IRModule:
+        if self.prepare is not None:
+            self.prepare(index, spec, mod)
         self.emit(begin("pass", index, spec.name), ())
         where: JsonObject = {"step": index, "pass": spec.name}
         report = Report()

@@ -23,6 +23,7 @@ from typing import Any
 from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem
 from service.nouns import CompileJob, Limits, ModelFormat, Recipe, SpecialValues, TensorSpec, Translator, Verify
 from service.position import POSITION_BYTES, POSITION_FILE, crash, phrase, read_position, too_slow
+from service.tuning import Tuning
 
 AS_RECORDED, FAILED_AS_RECORDED, OTHERWISE = 0, 1, 2
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"), "1")
@@ -63,6 +64,7 @@ def job_of(folder: Path, work_dir: str, limits: Limits) -> CompileJob:
         limits=limits,
         special_values=SpecialValues(request["special_values"]),
         translator=Translator.from_json(request["import"]),
+        tuning=Tuning.from_json(_read(folder / "tuning.json")),
     )
 
 

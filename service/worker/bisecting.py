@@ -7,6 +7,7 @@ import dataclasses
 from service.compiler.locating import locate
 from service.compiler.pipeline import Emit
 from service.compiler.reduction import NotReducible, Whole, part_of, reduce
+from service.compiler.schedules.known import using
 from service.errors import JsonObject
 from service.nouns import CompileJob, ModelFormat
 from service.symptoms import REDUCED_FILE, Fragment, Symptom
@@ -36,5 +37,6 @@ def bisect(body: JsonObject, job: CompileJob, emit: Emit) -> None:
             inputs=None,
             inputs_path=None,
         )
-    finding = locate(job, symptom, emit, body["only"])
+    with using(job.tuning.by_key()):
+        finding = locate(job, symptom, emit, body["only"])
     emit({"event": "located", "finding": None if finding is None else finding.to_json()}, ())

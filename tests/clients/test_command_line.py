@@ -102,6 +102,8 @@ def test_compile_sends_what_its_options_say(fake: FakeRelaxd, url: str, model: P
         "--special-values",
         "report",
         "--keep",
+        "--tune",
+        "2.5",
     ]
     done = run("compile", model, *options, "--examples", tmp_path / "x.npz", "--from", "last:1", "--json", "--url", url)
     assert done.exit_code == 0, done.output
@@ -110,6 +112,7 @@ def test_compile_sends_what_its_options_say(fake: FakeRelaxd, url: str, model: P
     assert json.loads(sent["request"]) == {
         "passes": ["fuse_dense_add", "fuse_tir"], "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "float32"}],
         "target": {"threads": 2}, "verify": "artifact", "special_values": "report", "from": {"id": ID, "step": 1}, "keep": True,
+        "tune": {"budget_s": 2.5},
     }  # fmt: skip
     assert set(sent) == {"model", "request", "inputs"}
 

@@ -170,11 +170,12 @@ def test_the_asynchronous_client_has_the_same_calls(tmp_path: Path) -> None:
 def test_a_compilation_goes_on_from_an_earlier_step_without_a_model() -> None:
     fake = FakeRelaxd()
     with connect(fake) as client:
-        client.compile(base=("c1", 2), passes=["fuse_tir"], until="fuse_tir", keep=True)
+        client.compile(base=("c1", 2), passes=["fuse_tir"], until="fuse_tir", keep=True, tune=3)
     sent = parts(fake.requests[0])
     assert set(sent) == {"request"}
     assert json.loads(sent["request"]) == {
         "passes": ["fuse_tir"], "verify": "artifact", "until": "fuse_tir", "from": {"id": "c1", "step": 2}, "keep": True,
+        "tune": {"budget_s": 3},
     }  # fmt: skip
 
 

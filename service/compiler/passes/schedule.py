@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,15 +16,18 @@ from service.catalogue import option
 from service.compiler.dataflow import relax_functions
 from service.compiler.report import Report
 from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
+from service.compiler.schedules.choice import Choice
 from service.compiler.schedules.computation import Program, read, shape_of
 from service.compiler.schedules.expressions import HasBfloat16, Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
+from service.compiler.schedules.known import best_known
 from service.compiler.schedules.known_bounds import with_known_bounds
 from service.compiler.schedules.vector_unit import size_of, vector_unit
 from service.compiler.schedules.writer import count
 from service.compiler.target import threads
 from service.errors import JsonObject
 from service.nouns import Stage
+from service.runtime.session import Array
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Schedule:
     is computed in registers. Exponentials and their like become polynomials, which keep NaN and infinities.
 
     A function of another kind stays as it is. The step's details say for each function which kernel it got, with which
-    parameters, or why it got none.
+    parameters, or why it got none; and where a kernel's parameters were measured on this type of machine before (by a
+    Compilation with `tune`), that it is `tuned`, and its gain over the parameters of the rule.
     """
 
     name: ClassVar[str] = "schedule"
@@ -101,20 +106,47 @@ class Module:
     parallel: bool = option(True, "Let loops that pay for it use several threads, where the target has more than one.")
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
-        calls = _calls(mod)
-        target = tvm.target.Target.current(allow_none=True)
-        parallel = self.parallel and (target is None or threads(target) != 1)
         kernels: dict[Any, Kernel] = {}
         entries = []
-        for gvar in sorted(mod.get_global_vars(), key=lambda each: str(each.name_hint)):
-            function = mod[gvar]
-            if not isinstance(function, tirx.PrimFunc) or gvar not in calls:
-                continue
-            entry = _entry(gvar, function, calls[gvar], parallel, kernels)
+        for planned in self.plan(mod):
+            entry: JsonObject = {"function": planned.name, "kernel": None, "parameters": {}, "reason": planned.reason}
+            entry |= {"flops": 0, "bytes": planned.bytes, "tuned": False}
+            if planned.kernel is not None and planned.make is not None:
+                kernel, record = best_known(planned.kernel, planned.make)
+                kernels[planned.gvar] = kernel
+                known = {} if record is None else {"tuned": True, **record.to_json()}
+                entry |= {"kernel": kernel.name, "parameters": kernel.parameters, "flops": kernel.flops, **known}
             entries.append(entry)
         report.details["kernels"] = entries
         report.notes.extend(_notes(entries))
         return _replaced(mod, kernels) if kernels else mod
+
+    def plan(self, mod: IRModule) -> Iterator[Planned]:
+        """For each TensorIR function that is called, by name, the kernel that the rule makes of it, or why none."""
+        calls = _calls(mod)
+        target = tvm.target.Target.current(allow_none=True)
+        parallel = self.parallel and (target is None or threads(target) != 1)
+        for gvar in sorted(mod.get_global_vars(), key=lambda each: str(each.name_hint)):
+            function = mod[gvar]
+            if isinstance(function, tirx.PrimFunc) and gvar in calls:
+                yield _planned(gvar, function, calls[gvar], parallel)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is planned for a function that is called so many times: `make` makes its kernel with another choice."""
+
+    gvar: Any
+    calls: int
+    bytes: int
+    kernel: Kernel | None = None
+    make: Callable[[Choice | None], Kernel] | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(self.gvar.name_hint)
 
 
 def _calls(mod: IRModule) -> dict[Any, list[list[Any]]]:
@@ -131,56 +163,51 @@ def _calls(mod: IRModule) -> dict[Any, list[list[Any]]]:
     return found
 
 
-def _situation(program: Program, calls: list[list[Any]], parallel: bool) -> Situation:
-    constants = {}
-    for index, buffer in enumerate(program.parameters):
-        operands = [operands[index] for operands in calls if index < len(operands)]
-        if operands and all(isinstance(each, GenericConst) for each in operands):
-            constants[buffer] = tuple(each.value.numpy() for each in operands)
-    return Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel, constants)
-
-
-def _entry(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool, kernels: dict[Any, Kernel]) -> JsonObject:
-    name = str(gvar.name_hint)
-    entry: JsonObject = {"function": name, "kernel": None, "parameters": {}, "reason": None, "flops": 0}
-    entry["bytes"] = _bytes(function)
-    try:
-        candidates = _candidates(name, function, calls, parallel)
-    except HasBfloat16 as reason:
-        return {**entry, "reason": str(reason)}
+def _planned(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool) -> Planned:
+    planned = Planned(gvar, len(calls), _bytes(function))
     reasons = []
-    for label, make in candidates:
-        try:
-            kernel = make()
-        except Unsupported as reason:
-            reasons.append(f"{label}: {reason}")
-            continue
-        kernels[gvar] = kernel
-        return {**entry, "kernel": kernel.name, "parameters": kernel.parameters, "flops": kernel.flops}
-    return {**entry, "reason": "; ".join(reasons)}
+    try:
+        for label, make in _makers(planned.name, function, calls, parallel):
+            try:
+                return dataclasses.replace(planned, kernel=make(None), make=make)
+            except Unsupported as reason:
+                reasons.append(f"{label}: {reason}")
+    except HasBfloat16 as reason:
+        reasons.append(str(reason))
+    return dataclasses.replace(planned, reason="; ".join(reasons))
 
 
-def _candidates(
+def _makers(
     name: str, function: Any, calls: list[list[Any]], parallel: bool
-) -> list[tuple[str, Callable[[], Kernel]]]:
+) -> list[tuple[str, Callable[[Choice | None], Kernel]]]:
     """What makes a kernel of each class, by the name of the class, in the order in which they are tried.
 
     Raises HasBfloat16.
     """
+    own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
     try:
         program = read(function)
     except HasBfloat16:
         raise
     except Unsupported as reason:
-        own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
-        return [(f"{reason}; {loops.NAME}", lambda: loops.schedule(name, function, own))]
-    situation = _situation(program, calls, parallel)
+        return [(f"{reason}; {loops.NAME}", lambda _: loops.schedule(name, function, own))]
+    situation = dataclasses.replace(own, constants=_constants(program, calls))
     program = with_known_bounds(program, situation.constants)
 
-    def maker(schedule: KernelClass) -> Callable[[], Kernel]:
-        return lambda: schedule(name, program, situation)
+    def maker(schedule: KernelClass) -> Callable[[Choice | None], Kernel]:
+        return lambda wanted: schedule(name, program, dataclasses.replace(situation, wanted=wanted))
 
     return [(label, maker(schedule)) for label, schedule in KERNEL_CLASSES.items()]
+
+
+def _constants(program: Program, calls: list[list[Any]]) -> dict[Any, tuple[Array, ...]]:
+    """The values of each parameter that is a constant in all calls."""
+    constants = {}
+    for index, buffer in enumerate(program.parameters):
+        operands = [operands[index] for operands in calls if index < len(operands)]
+        if operands and all(isinstance(each, GenericConst) for each in operands):
+            constants[buffer] = tuple(each.value.numpy() for each in operands)
+    return constants
 
 
 def _bytes(function: Any) -> int:
@@ -199,9 +226,12 @@ def _bytes(function: Any) -> int:
 def _notes(entries: list[JsonObject]) -> list[str]:
     chosen = Counter(str(entry["kernel"]) for entry in entries if entry["kernel"] is not None)
     left = [str(entry["function"]) for entry in entries if entry["kernel"] is None]
+    tuned = sum(bool(entry["tuned"]) for entry in entries)
     notes = []
     if chosen:
         notes.append("Kernels: " + ", ".join(f"{name} ({count})" for name, count in sorted(chosen.items())) + ".")
+    if tuned:
+        notes.append(f"Parameters by measurement: {tuned} of {sum(chosen.values())}.")
     if left:
         notes.append(f"Left as they were: {', '.join(left[:8])}{' …' if len(left) > 8 else ''}.")
     return notes

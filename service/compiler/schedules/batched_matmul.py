@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.ir.prim import expr as prim
 from tvm.script.ir_builder import tirx as T
 
+from service.compiler.schedules.choice import Choice, chosen, tile_sizes, with_others
 from service.compiler.schedules.computation import Axis, Indices, Program
 from service.compiler.schedules.contraction import Contraction, Epilogue, find_contraction
 from service.compiler.schedules.expressions import Unsupported, dtype_of, integer, variables
@@ -44,13 +45,17 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     product = _product(find_contraction(program))
     lanes = situation.unit.lanes(dtype_of(product.contraction.fold.value))
     columns = int(product.column.extent)
-    vectors = panel_vectors(columns, lanes)
+    usual = panel_vectors(columns, lanes)
+    sizes = tile_sizes(situation.unit, -(-columns // lanes), usual)
+    rule = {"rows": best_rows(situation.unit, usual), "vectors": usual}
+    candidates = with_others(rule, [{"rows": rows, "vectors": vectors} for rows, vectors in sizes])
+    choice = chosen(situation.wanted, candidates)
     with writing(name, program, parallel=situation.parallel) as writer:
-        body = _Body(writer, product, situation, lanes, vectors)
-        body.write()
+        _Body(writer, product, situation, lanes, choice).write()
     total = count([axis.extent for axis in (*product.batch, product.row, product.column, product.inner)])
-    parameters = {"rows": body.most, "columns": vectors * lanes, "lanes": lanes}
-    return Kernel(NAME, writer.function, parameters, 2 * total if isinstance(total, int) else 0)
+    parameters = {"rows": choice["rows"], "columns": choice["vectors"] * lanes, "lanes": lanes}
+    flops = 2 * total if isinstance(total, int) else 0
+    return Kernel(NAME, writer.function, parameters, flops, candidates=candidates)
 
 
 def _product(contraction: Contraction) -> _Product:
@@ -84,10 +89,10 @@ def _scaled(left: Any, right: Any) -> tuple[Any, Any]:
 class _Body:
     """The loops: batch and panels outside; tiles of rows inside; the inner axis innermost."""
 
-    def __init__(self, writer: Writer, product: _Product, situation: Situation, lanes: int, vectors: int) -> None:
+    def __init__(self, writer: Writer, product: _Product, situation: Situation, lanes: int, choice: Choice) -> None:
         self.writer, self.product, self.unit = writer, product, situation.unit
-        self.lanes, self.vectors, self.width = lanes, vectors, lanes * vectors
-        self.most = best_rows(self.unit, vectors)
+        self.most, self.vectors = choice["rows"], choice["vectors"]
+        self.lanes, self.width = lanes, lanes * self.vectors
         fold = product.contraction.fold
         self.dtype = dtype_of(fold.value)
         indices = Indices([*fold.axes, *fold.reduced])

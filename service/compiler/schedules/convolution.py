@@ -14,11 +14,13 @@ import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from service.compiler.schedules.choice import Choice, chosen, tile_sizes, with_others
 from service.compiler.schedules.computation import Axis, Indices, Program, offset
 from service.compiler.schedules.contraction import Contraction, Epilogue, direct, find_contraction, is_load
 from service.compiler.schedules.expressions import Unsupported, constant, dtype_of, integer, rewrite, variables
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.tile import Tile, best_rows, form_of, panel_vectors
+from service.compiler.schedules.vector_unit import VectorUnit
 from service.compiler.schedules.windows import Window, check_bounds, find_window, padded_load, tap_bounds, tiles_along
 from service.compiler.schedules.writer import Writer, count, writing
 from service.runtime.session import Array
@@ -55,22 +57,30 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     outputs, inputs = int(shape.output.extent) // shape.groups, int(shape.channel.extent)
     # A vector of two groups would need other inputs in each half.
     lanes = min(lanes, 1 << (outputs - 1).bit_length()) if shape.groups > 1 else lanes
-    vectors = panel_vectors(outputs, lanes)
-    width = vectors * lanes
+    candidates = _candidates(unit, -(-outputs // lanes), panel_vectors(outputs, lanes))
+    choice = chosen(situation.wanted, candidates)
+    width = choice["vectors"] * lanes
     panels = shape.groups * -(-outputs // width)
     taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
     packed = {shape.weight: (panels, *taps, inputs, width)}
     with writing(name, program, packed, parallel=situation.parallel) as writer:
-        body = _Body(writer, shape, situation, lanes, vectors)
-        body.write()
+        _Body(writer, shape, situation, lanes, choice).write()
     position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * inputs * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
-    parameters = {"rows": body.most, "columns": width, "lanes": lanes, "panels": panels, "taps": list(taps)}
+    parameters = {"rows": choice["rows"], "columns": width, "lanes": lanes, "panels": panels, "taps": list(taps)}
     if shape.groups > 1:
         parameters["groups"] = shape.groups
     packing = pack_weight(shape.weight_order, shape.groups, width)
-    return Kernel(NAME, writer.function, parameters, flops, {position: packing})
+    return Kernel(NAME, writer.function, parameters, flops, {position: packing}, candidates)
+
+
+def _candidates(unit: VectorUnit, vectors: int, usual: int) -> tuple[Choice, ...]:
+    """Sizes of tiles, and whether all panels are used for one row of the image before the next row."""
+    rule = {"rows": best_rows(unit, usual), "vectors": usual, "by_row": 0}
+    others = [{"rows": rows, "vectors": width, "by_row": 0} for rows, width in tile_sizes(unit, vectors, usual)]
+    by_row = [{**rule, "by_row": 1}] if vectors > usual else []
+    return with_others(rule, by_row + others)
 
 
 def pack_weight(order: tuple[int, int, int, int], groups: int, width: int) -> Callable[[Array], Array]:
@@ -138,10 +148,10 @@ def _reduced_at(weight: Any, position: int, reduced: tuple[Axis, ...]) -> Axis |
 class _Body:
     """The loops: images, panels and rows outside; tiles of columns inside; taps and channels innermost."""
 
-    def __init__(self, writer: Writer, shape: Shape, situation: Situation, lanes: int, vectors: int) -> None:
+    def __init__(self, writer: Writer, shape: Shape, situation: Situation, lanes: int, choice: Choice) -> None:
         self.writer, self.shape, self.unit = writer, shape, situation.unit
-        self.lanes, self.vectors, self.width = lanes, vectors, lanes * vectors
-        self.most = best_rows(self.unit, vectors)
+        self.most, self.by_row = choice["rows"], choice["by_row"]
+        self.lanes, self.width = lanes, lanes * choice["vectors"]
         fold = shape.contraction.fold
         self.dtype = dtype_of(fold.value)
         self.memory, self.weight = writer.memory[shape.load.source], writer.memory[shape.weight]
@@ -211,8 +221,10 @@ class _Body:
         with self.writer.outer(total, work) as number:
             image = tirx.floordiv(number, integer(panels * self.height))
             rest = tirx.floormod(number, integer(panels * self.height))
-            panel = panel_of(tirx.floordiv(rest, integer(self.height)))
-            self._row(image, panel, tirx.floormod(rest, integer(self.height)), columns)
+            inner = integer(panels if self.by_row else self.height)
+            outer_at, inner_at = tirx.floordiv(rest, inner), tirx.floormod(rest, inner)
+            panel, row = (inner_at, outer_at) if self.by_row else (outer_at, inner_at)
+            self._row(image, panel_of(panel), row, columns)
 
     def _row(self, image: Any, panel: Any, row: Any, columns: int) -> None:
         """One row of the result, for one panel of channels."""

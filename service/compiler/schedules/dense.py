@@ -11,6 +11,7 @@ import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from service.compiler.schedules.choice import Choice, chosen, tile_sizes, with_others
 from service.compiler.schedules.computation import Axis, Indices, Program, offset
 from service.compiler.schedules.contraction import Contraction, Epilogue, direct, find_contraction, is_load
 from service.compiler.schedules.elementwise import new_variable
@@ -45,17 +46,18 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     unit = situation.unit
     lanes = unit.lanes(dtype_of(product.contraction.fold.value))
     columns, inner = int(product.column.extent), int(product.inner.extent)
-    vectors = panel_vectors(columns, lanes)
-    width = vectors * lanes
+    candidates = _candidates(unit, -(-columns // lanes), panel_vectors(columns, lanes), product.rows)
+    choice = chosen(situation.wanted, candidates)
+    width = choice["vectors"] * lanes
     panels = -(-columns // width)
     packed = {product.weight: (panels, inner, width)}
     with writing(name, program, packed, parallel=situation.parallel) as writer:
-        body = _Body(writer, product, unit, lanes, vectors)
+        body = _Body(writer, product, unit, lanes, choice)
         body.write()
     position = next(i for i, each in enumerate(program.parameters) if each.same_as(product.weight))
     rows = product.rows if isinstance(product.rows, int) else None
     parameters = {
-        "rows": body.most,
+        "rows": choice["rows"],
         "columns": width,
         "lanes": lanes,
         "panels": panels,
@@ -65,8 +67,26 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     }
     return Kernel(
         NAME, writer.function, parameters, 2 * columns * inner * (rows or 1),
-        {position: _packing(product.weight_axes, product.other_axes, panels, width)},
+        {position: _packing(product.weight_axes, product.other_axes, panels, width)}, candidates,
     )  # fmt: skip
+
+
+def _candidates(unit: VectorUnit, vectors: int, usual: int, rows: Any) -> tuple[Choice, ...]:
+    """Sizes of tiles; for few rows how many vectors are read side by side, and from how many panels."""
+    rule = {"rows": best_rows(unit, usual), "vectors": usual, "group": 1}
+    if not isinstance(rows, int) or rows >= unit.chains:
+        tiles = tile_sizes(unit, vectors, usual)
+        return with_others(rule, [{"rows": size, "vectors": width, "group": 1} for size, width in tiles])
+    most, side_by_side = max(unit.chains, unit.registers // 2), unit.registers - 2
+    while 2 * rule["group"] * rows * usual <= most and rule["group"] < 4:
+        rule["group"] *= 2
+    others = [
+        {"rows": max(rows, best_rows(unit, width)), "vectors": width, "group": group}
+        for width in range(1, min(vectors, 8) + 1)
+        for group in (1, 2, 4)
+        if rows * width * group <= side_by_side and width * group <= vectors
+    ]
+    return with_others(rule, others)
 
 
 def _packing(axes: tuple[int, int], others: tuple[int, ...], panels: int, width: int) -> Callable[[Array], Array]:
@@ -155,11 +175,11 @@ def _one_axis(axes: Sequence[Axis], left: Any) -> tuple[Axis, dict[Any, Any]]:
 class _Body:
     """The loops: panels outside, tiles of rows inside, the inner axis innermost."""
 
-    def __init__(self, writer: Writer, product: _Product, unit: VectorUnit, lanes: int, vectors: int) -> None:
-        self.writer, self.product, self.unit, self.lanes, self.vectors = writer, product, unit, lanes, vectors
-        self.width = lanes * vectors
+    def __init__(self, writer: Writer, product: _Product, unit: VectorUnit, lanes: int, choice: Choice) -> None:
+        self.writer, self.product, self.unit, self.lanes = writer, product, unit, lanes
+        self.most, self.vectors, self.group = choice["rows"], choice["vectors"], choice["group"]
+        self.width = lanes * self.vectors
         self.columns, self.inner = int(product.column.extent), int(product.inner.extent)
-        self.most = best_rows(unit, vectors)
         fold, left = product.contraction.fold, product.contraction.left
         if left.source.same_as(product.weight):
             left = product.contraction.right
@@ -177,8 +197,7 @@ class _Body:
     def write(self) -> None:
         """All tiles."""
         rows = self.product.rows
-        few = isinstance(rows, int) and rows < self.unit.chains
-        group = self._group(rows) if few else 1
+        group = self.group
         whole = self.columns // self.width
         work = None if not isinstance(rows, int) else rows * self.columns * self.inner
         if whole // group:
@@ -189,13 +208,6 @@ class _Body:
         rest = self.columns - whole * self.width
         if rest:
             self._rows(integer(whole), 1, rest)
-
-    def _group(self, rows: int) -> int:
-        """How many panels a tile of few rows takes at once."""
-        group = 1
-        while 2 * group * rows * self.vectors <= max(self.unit.chains, self.unit.registers // 2) and group < 4:
-            group *= 2
-        return group
 
     def _rows(self, panel: Any, group: int, columns: int) -> None:
         rows = self.product.rows

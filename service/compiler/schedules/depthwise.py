@@ -10,6 +10,7 @@ import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from service.compiler.schedules.choice import chosen
 from service.compiler.schedules.computation import Axis, Indices, Program
 from service.compiler.schedules.contraction import Contraction, Epilogue, find_contraction, is_load
 from service.compiler.schedules.expressions import Unsupported, dtype_of, integer, variables
@@ -27,7 +28,8 @@ from service.compiler.schedules.writer import Writer, count, writing
 from service.runtime.session import Array
 
 NAME = "depthwise"
-_MOST_COLUMNS = 8
+# How many columns of the image a tile has.
+_CANDIDATES = tuple({"columns": columns} for columns in (8, 4, 6, 7, 10, 12, 14))
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,14 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     shape = _shape(find_contraction(program), situation)
     taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
     channels = int(shape.channel.extent)
+    columns = chosen(situation.wanted, _CANDIDATES)["columns"]
     with writing(name, program, {shape.weight: (*taps, channels)}, parallel=situation.parallel) as writer:
-        _Body(writer, shape, situation).write()
+        _Body(writer, shape, situation, columns).write()
     position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
-    return Kernel(NAME, writer.function, {"taps": list(taps), "columns": _MOST_COLUMNS}, flops, {position: _pack})
+    parameters = {"taps": list(taps), "columns": columns}
+    return Kernel(NAME, writer.function, parameters, flops, {position: _pack}, _CANDIDATES)
 
 
 def _pack(weight: Array) -> Array:
@@ -87,7 +91,8 @@ def _shape(contraction: Contraction, situation: Situation) -> _Shape:
 class _Body:
     """The loops: images and rows outside, vectors of channels, then tiles of columns; taps innermost."""
 
-    def __init__(self, writer: Writer, shape: _Shape, situation: Situation) -> None:
+    def __init__(self, writer: Writer, shape: _Shape, situation: Situation, columns: int) -> None:
+        self.most = columns
         self.writer, self.shape, self.unit = writer, shape, situation.unit
         self.memory, self.weight = writer.memory[shape.load.source], writer.memory[shape.weight]
         fold = shape.contraction.fold
@@ -119,7 +124,7 @@ class _Body:
         def emit(start: Any, size: int) -> None:
             self._tile(image, row, channel, width, start, size)
 
-        tiles_along(self.shape.horizontal, self.length, _MOST_COLUMNS, emit, inside=False)
+        tiles_along(self.shape.horizontal, self.length, self.most, emit, inside=False)
 
     def _tile(self, image: Any, row: Any, channel: Any, width: int, start: Any, size: int) -> None:
         down, along = self.shape.vertical, self.shape.horizontal

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import te, topi
 
 from service.compiler.schedules import batched_matmul, columns, convolution, dense, depthwise, elementwise, rows
@@ -37,6 +38,17 @@ def run(kernel, inputs, out):
     compiled(kernel.function)["main"](*tensors, tvm.runtime.from_dlpack(before_the_end(np.zeros(out, "float32"))))
 
 
+def run_all(schedule, tensors, constants, unit, inputs, out):
+    """With every choice, each distinct kernel once."""
+    seen = set()
+    for choice in scheduled(schedule, tensors, constants, unit).candidates:
+        kernel = scheduled(schedule, tensors, constants, unit, choice)
+        digest = tvm_ffi.structural_hash(kernel.function)
+        if digest not in seen:
+            seen.add(digest)
+            run(kernel, inputs, out)
+
+
 def bare_product(m, n, k):
     x, w = te.placeholder((m, k), name="x"), te.placeholder((k, n), name="w")
     axis = te.reduce_axis((0, k))
@@ -47,12 +59,12 @@ def main() -> None:
     for unit in ("avx512", "avx2"):
         for m, n, k in ((16, 7, 48), (48, 37, 16), (1, 80, 16), (16, 17, 16)):
             inputs = [numbers(m, k), numbers(k, n)]
-            run(scheduled(dense.schedule, bare_product(m, n, k), {1: inputs[1]}, unit), inputs, (m, n))
+            run_all(dense.schedule, bare_product(m, n, k), {1: inputs[1]}, unit, inputs, (m, n))
         for b, m, n, k in ((16, 5, 7, 3), (16, 13, 33, 5)):
             for transposed in (False, True):
                 inputs = [numbers(b, m, k), numbers(b, n, k) if transposed else numbers(b, k, n)]
                 tensors = test_batched_matmul.product(b, m, n, k, transposed)
-                run(scheduled(batched_matmul.schedule, tensors, None, unit), inputs, (b, m, n))
+                run_all(batched_matmul.schedule, tensors, None, unit, inputs, (b, m, n))
         for channels, outputs, size, k, stride, padding in (
             (16, 7, 12, 3, 1, 1),
             (3, 32, 16, 5, 2, 2),
@@ -60,10 +72,11 @@ def main() -> None:
         ):
             w = numbers(outputs, channels, k, k)
             tensors, out = test_convolution.convolved((1, channels, size, size), w.shape, stride, padding, 1)
-            run(scheduled(convolution.schedule, tensors, {1: w}, unit), [numbers(1, size, size, channels), w], out)
+            inputs = [numbers(1, size, size, channels), w]
+            run_all(convolution.schedule, tensors, {1: w}, unit, inputs, out)
         w = numbers(21, 1, 4, 4)
         tensors, out = test_convolution.convolved((1, 21, 8, 8), w.shape, 2, 1, 1, single=True)
-        run(scheduled(depthwise.schedule, tensors, {1: w}, unit), [numbers(1, 8, 8, 21), w], out)
+        run_all(depthwise.schedule, tensors, {1: w}, unit, [numbers(1, 8, 8, 21), w], out)
         x = te.placeholder((16, 37), name="x")
         data = numbers(16, 37)
         run(scheduled(rows.schedule, [x, topi.nn.softmax(x)], None, unit), [data], (16, 37))

@@ -24,12 +24,16 @@ FEW = settings(max_examples=12, deadline=None, derandomize=True, database=None, 
 
 
 def scheduled(
-    schedule: Any, tensors: list[Any], constants: dict[int, np.ndarray] | None = None, unit: str = "avx2"
+    schedule: Any,
+    tensors: list[Any],
+    constants: dict[int, np.ndarray] | None = None,
+    unit: str = "avx2",
+    wanted: Any = None,
 ) -> Kernel:
     """The kernel for the function with these TE tensors as parameters; `constants` by the position of a parameter."""
     program = read(te.create_prim_func(tensors, "int64"))
     known = {program.parameters[index]: (value,) for index, value in (constants or {}).items()}
-    return schedule("main", program, Situation(UNITS[unit], constants=known))
+    return schedule("main", program, Situation(UNITS[unit], constants=known, wanted=wanted))
 
 
 @functools.lru_cache(maxsize=1)

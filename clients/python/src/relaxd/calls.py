@@ -55,6 +55,7 @@ def compile_model(
     until: str | None,
     base: tuple[str, int] | None,
     keep: bool,
+    tune: float | None,
     on_step: OnStep | None,
     wait_s: float,
     on_record: OnRecord | None = None,
@@ -69,7 +70,8 @@ def compile_model(
     document = request_document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
     document["verify"] = verify
     start = None if base is None else {"id": base[0], "step": base[1]}
-    options = {"special_values": special_values, "until": until, "from": start, "keep": keep or None}
+    tuning = None if tune is None else {"budget_s": tune}
+    options = {"special_values": special_values, "until": until, "from": start, "keep": keep or None, "tune": tuning}
     document |= {name: value for name, value in options.items() if value is not None}
     examples = None if example_inputs is None else encode_examples(example_inputs)
     deadline = time.monotonic() + wait_s
@@ -183,6 +185,7 @@ def verify(record: CompilationRecord, wait_s: float) -> Flow[Verification]:
         until=recipe.get("until"),
         base=(record.id, len(record.recipe.passes)),
         keep=False,
+        tune=None,
         on_step=None,
         wait_s=wait_s,
     )

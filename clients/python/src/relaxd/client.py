@@ -78,6 +78,7 @@ class Client:
         until: str | None = None,
         base: tuple[str, int] | None = None,
         keep: bool = False,
+        tune: float | None = None,
         on_step: OnStep | None = None,
         on_record: OnRecord | None = None,
         wait_s: float = 600.0,
@@ -93,6 +94,7 @@ class Client:
         as it stands, about every second. `until` is a stage after whose last pass it ends, without a build. `base` is
         ``(id, step)`` of an earlier Compilation, whose passes up to there come first; `model` may be left out then.
         `keep` has the worker wait two minutes for a next Compilation that begins alike.
+        `tune` are seconds to measure other parameters for the model's kernels in, beyond the time that it takes.
         Raises CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
         """
         flow = calls.compile_model(
@@ -108,6 +110,7 @@ class Client:
             until=until,
             base=base,
             keep=keep,
+            tune=tune,
             on_step=on_step,
             on_record=on_record,
             wait_s=wait_s,

@@ -44,6 +44,9 @@ def compile_file(
     cpu: Annotated[str | None, typer.Option(help="native, or the name of an LLVM CPU.")] = None,
     base: Annotated[str | None, typer.Option("--from", help="Go on after ID:STEP; FILE may be left out.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="The worker waits for a next Compilation like it.")] = False,
+    tune: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Measure other parameters for its kernels so long.")
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")] = 600.0,
     local: Annotated[bool, typer.Option("--local", help="Without a server, as --url local.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the library's archive.")] = None,
@@ -70,6 +73,7 @@ def compile_file(
                 until=until,
                 base=None if start is None else (opened.resolve(start[0]), start[1]),
                 keep=keep,
+                tune=tune,
                 on_step=on_step if watch else None,
                 on_record=on_record,
                 wait_s=wait,
