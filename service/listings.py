@@ -11,6 +11,8 @@ from service.errors import JsonObject
 # A kernel, the function that unpacks its arguments (LLVM inlines the former into the latter where it can), and the
 # bodies of parallel loops.
 _KERNEL = re.compile(r"__tvm_ffi_(?P<wrapper>\w+)|(?P<kernel>\w+?)_compute_|(?P<loop>__tvm_parallel_lambda[.\w]*)")
+# What a library says of itself.
+_OWN = "relaxd_"
 _LLVM_DEFINITION = re.compile(r'^define [^@]*@"?([\w.$]+)"?\(')
 _BYTECODE_LABEL = re.compile(r"^@?(\w+):$")
 _BYTECODE_IMPORT = re.compile(r"^@[\w.]+ packed_func;$")
@@ -29,7 +31,8 @@ _FILLER = re.compile(r"(?:data16 )*(?:cs )?nop|int3|xchg\s+ax,ax")
 def kernel_of(symbol: str) -> str | None:
     """The kernel that a symbol of the library belongs to; None where it belongs to none."""
     found = _KERNEL.fullmatch(symbol)
-    return None if found is None else found["wrapper"] or found["kernel"] or found["loop"]
+    name = None if found is None else found["wrapper"] or found["kernel"] or found["loop"]
+    return None if name is None or name.startswith(_OWN) else name
 
 
 def text_function(name: str, kind: str, text: str) -> JsonObject:
