@@ -136,6 +136,25 @@ def test_the_address_restores_the_exact_view(open_page, compiled):
     assert other.evaluate("location.hash") == address
 
 
+def test_a_pane_is_where_it_was_after_another_tab_or_address(open_page, compiled):
+    compilation = compiled("digits-mlp")
+    page = open_compilation(open_page, compilation, "&panes=model,5")
+    code = page.locator(".code")
+    expect(code.locator(".row").first).to_be_visible()
+    place = "document.querySelector('.code').scrollTop"
+    page.evaluate(f"{place} = 400")
+    page.wait_for_function(f"{place} === 400")
+    page.get_by_role("tab", name="Accuracy").click()
+    expect(page.locator(".accuracy-view")).to_be_visible()
+    page.get_by_role("tab", name="IR").click()
+    page.wait_for_function(f"{place} === 400")
+    expect(code.locator(".row .number", has_text=re.compile(r"^30$"))).to_be_in_viewport()
+    page.goto(f"/#c={compilation['id']}&tab=try")
+    expect(page.get_by_role("button", name="Predict")).to_be_visible()
+    page.goto(f"/#c={compilation['id']}&panes=model,5")
+    expect(code.locator(".row.present")).to_be_in_viewport()
+
+
 def test_back_and_forward_go_through_the_views(open_page, compiled):
     page = open_compilation(open_page, compiled("digits-mlp"))
     page.get_by_role("tab", name="Accuracy").click()

@@ -42,7 +42,7 @@ async function compileFile(file) {
 }
 
 function openCompilation(a, wanted, history) {
-  fill(root, workspace.element);
+  if (workspace.element.parentNode !== root) fill(root, workspace.element);
   const panes = wanted.panes?.length ? wanted.panes : usualPanes(a, narrow.matches);
   // While it runs, the last pane shows the newest step until something else is chosen.
   if (!wanted.panes?.length && a.state !== "succeeded" && panes.length > 2) panes.at(-1).follows = true;

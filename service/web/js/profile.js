@@ -154,7 +154,18 @@ export class ProfileView {
           h(
             "tr",
             null,
-            ["kernel", "calls", b ? "A" : "time", b ? "B" : null, "share", "FLOP/s", "of peak", "bytes/s", "of memory"]
+            [
+              "kernel",
+              "calls",
+              b ? "A" : "time",
+              b ? "B" : null,
+              "share",
+              "FLOP/s",
+              "of peak",
+              "bytes/s",
+              "of memory",
+              "bound by",
+            ]
               .filter(Boolean)
               .map((name, at) => h("th", { scope: "col", class: at > 0 ? "num" : null }, name)),
           ),
@@ -162,13 +173,13 @@ export class ProfileView {
         h(
           "tbody",
           null,
-          all.map(([kernel, other]) => this.#kernel(kernel, other, b, most)),
+          all.map(([kernel, other]) => this.#kernel(kernel, other, b, most, a.machine)),
         ),
       ),
     );
   }
 
-  #kernel(kernel, other, b, most) {
+  #kernel(kernel, other, b, most, machine) {
     const one = kernel ?? other;
     const bar = h("span", { class: "bar", "aria-hidden": "true" });
     bar.style.width = `${(one.median_us / most) * 100}%`;
@@ -192,6 +203,7 @@ export class ProfileView {
       number(one.of_peak, percent),
       number(one.bytes_per_s, (value) => rate(value, "B")),
       number(one.of_bandwidth, percent),
+      h("td", null, boundBy(one, machine)),
     );
   }
 
@@ -301,6 +313,12 @@ export class ProfileView {
       }),
     );
   }
+}
+
+/** Under which part of the roof a kernel stands. */
+function boundBy({ flops, bytes_moved: moved }, machine) {
+  if (!flops || !moved) return moved ? "memory" : "–";
+  return flops / moved < machine.flops_per_s / machine.bytes_per_s ? "memory" : "compute";
 }
 
 const time = ([kernel, other]) => Math.max(kernel?.median_us ?? 0, other?.median_us ?? 0);

@@ -17,7 +17,12 @@ export class VirtualRows {
     this.present = 0;
     this.isLit = null;
     this.draw = everyFrame(() => this.#draw());
-    this.element.addEventListener("scroll", this.draw, { passive: true });
+    this.top = 0;
+    const scrolled = () => {
+      this.top = this.element.scrollTop;
+      this.draw();
+    };
+    this.element.addEventListener("scroll", scrolled, { passive: true });
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.element.addEventListener("click", (event) => {
       const at = indexOf(event);
@@ -25,7 +30,11 @@ export class VirtualRows {
     });
     this.element.addEventListener("mousemove", (event) => this.#hover(indexOf(event)));
     this.element.addEventListener("mouseleave", () => this.#hover(null));
-    new ResizeObserver(this.draw).observe(this.element);
+    new ResizeObserver(() => {
+      // Taken out of the page, as another tab is shown, an element forgets how far it was scrolled.
+      if (this.element.clientHeight) this.element.scrollTop = this.top;
+      this.draw();
+    }).observe(this.element);
   }
 
   show(rows) {
@@ -88,7 +97,7 @@ export class VirtualRows {
     const top = at * HEIGHT;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop || top > scrollTop + clientHeight - 2 * HEIGHT)
-      this.element.scrollTop = Math.max(0, top - clientHeight / 3);
+      this.element.scrollTop = this.top = Math.max(0, top - clientHeight / 3);
   }
 
   #pick(at, target) {

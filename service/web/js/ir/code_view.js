@@ -28,6 +28,7 @@ export class CodeView {
     Object.assign(this, { onPick, onHover, onFold, onGap });
     this.rows = new Int32Array(0);
     this.row = 0;
+    this.top = 0;
     this.lit = new Set();
     this.hits = new Set();
     this.kinds = null;
@@ -39,7 +40,7 @@ export class CodeView {
   }
 
   #listen() {
-    this.element.addEventListener("scroll", this.draw, { passive: true });
+    this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.element.addEventListener("click", (event) => this.#click(event));
     this.element.addEventListener("mousemove", (event) => this.#hover(this.#rowOf(event)));
@@ -48,7 +49,7 @@ export class CodeView {
       const share = event.offsetY / this.ruler.clientHeight;
       this.#reveal(Math.floor(share * this.rows.length), true);
     });
-    new ResizeObserver(this.draw).observe(this.element);
+    new ResizeObserver(() => this.#resized()).observe(this.element);
     onTheme(this.draw);
   }
 
@@ -96,11 +97,27 @@ export class CodeView {
     const row = this.rows.indexOf(line);
     if (row < 0) return;
     this.#select(row, center);
-    if (top) this.element.scrollTop = Math.max(0, ((row - 1) * LINE) / this.#scale());
+    if (top) this.#scrollTo(((row - 1) * LINE) / this.#scale());
   }
 
   get line() {
     return this.rows[this.row] ?? -1;
+  }
+
+  #scrollTo(top) {
+    this.top = Math.max(0, top);
+    this.element.scrollTop = this.top;
+  }
+
+  #scrolled() {
+    this.top = this.element.scrollTop;
+    this.draw();
+  }
+
+  /** Taken out of the page, as another tab is shown, an element forgets how far it was scrolled. */
+  #resized() {
+    if (this.element.clientHeight && Math.abs(this.element.scrollTop - this.top) > 1) this.element.scrollTop = this.top;
+    this.draw();
   }
 
   #scale() {
@@ -249,7 +266,7 @@ export class CodeView {
     const top = (row * LINE) / this.#scale();
     const { scrollTop, clientHeight } = this.element;
     if (!center && top >= scrollTop + LINE && top <= scrollTop + clientHeight - 3 * LINE) return;
-    this.element.scrollTop = Math.max(0, top - (center ? clientHeight / 3 : clientHeight / 4));
+    this.#scrollTo(top - (center ? clientHeight / 3 : clientHeight / 4));
   }
 
   #key(event) {
