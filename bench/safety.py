@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,10 @@ def main() -> None:
     }
     file = RESULTS / f"safety-{results['date']}.json"
     with tempfile.TemporaryDirectory() as folder:
-        parts = {"overload": lambda: measure(seconds, clients, Path(folder), small_model(Path(folder)))}
+        model = small_model(Path(folder))
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "overload": partial(measure, seconds, clients, Path(folder), model)
+        }
         parts |= {name: partial(battery, arguments, Path(folder)) for name, arguments in BATTERIES.items()}
         for name, part in parts.items():
             results[name] = part()
