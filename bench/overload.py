@@ -183,7 +183,7 @@ def _settled(server: Server) -> dict[str, float]:
     end = time.monotonic() + SETTLE_S
     while server.http.get("/healthz").json()["compilations"] != {"running": 0, "queued": 0} and time.monotonic() < end:
         time.sleep(0.5)
-    time.sleep(5.0)
+    time.sleep(15.0)
     return memory_mb(server)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -56,6 +57,8 @@ from service.store import Store, open_store
 from service.version import VERSION
 
 log = logging.getLogger(__name__)
+
+TRIM_S = 10.0
 
 ROUTED = (
     compile,
@@ -157,6 +160,7 @@ async def _lifespan(app: FastAPI, settings: Settings, data: Data | None) -> Asyn
         compilations.recover()
         tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
+        tasks.append(asyncio.create_task(_give_back_memory()))
         yield
     finally:
         for task in tasks:
@@ -173,6 +177,14 @@ def _kernel_store(settings: Settings) -> KernelStore | None:
     if asked_keys(settings) is None and not settings.is_local:
         return None
     return KernelStore(settings.data / "kernels", settings.limits.kernel_cache_bytes)
+
+
+async def _give_back_memory() -> None:
+    """Hands what the C library has freed and kept back to the kernel, from time to time: after a rush it is much."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others give it back themselves
+    while trim is not None:
+        await asyncio.sleep(TRIM_S)
+        await asyncio.to_thread(trim, 0)
 
 
 async def _warm(pool: Pool, role: str) -> None:
