@@ -56,7 +56,7 @@ def test_what_the_readme_shows_works_as_it_stands(server, tmp_path):
 
 def test_every_command_of_dev_is_described():
     usage = subprocess.run([str(ROOT / "dev"), "help"], capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "serve", "test", "check", "docs", "bench"):
+    for command in ("demo", "serve", "test", "check", "docs", "fuzz", "bench"):
         assert re.search(rf"^  {command}\b", usage, re.MULTILINE)
     unknown = subprocess.run([str(ROOT / "dev"), "tset"], capture_output=True, text=True, check=False)
     assert unknown.returncode == 2
@@ -65,7 +65,7 @@ def test_every_command_of_dev_is_described():
 
 def test_ci_calls_exactly_the_commands_of_the_readme():
     lines = (ROOT / ".ci/run").read_text().splitlines()
-    assert [line for line in lines if line.startswith("./dev")] == ["./dev check", "./dev test"]
+    assert [line for line in lines if line.startswith("./dev")] == ["./dev check", "./dev test", "./dev fuzz"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
     assert os.access(ROOT / "dev", os.X_OK)
 

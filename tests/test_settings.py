@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 
 import pytest
 
+from service.nouns import Limits
 from service.settings import SettingsError, default_limits, limits_from_environment
+from tests.conftest import ROOT
 
 
 def test_there_is_one_compilation_for_each_core_that_may_be_used():
@@ -17,6 +21,14 @@ def test_a_variable_replaces_one_limit_in_its_own_type():
     limits = limits_from_environment({"RELAXD_COMPILE_S": "2.5", "RELAXD_PASSES": "7", "OTHER": "x"})
     assert (limits.compile_s, limits.passes) == (2.5, 7)
     assert limits.infer_s == default_limits().infer_s
+
+
+def test_every_limit_is_a_setting_that_is_documented():
+    rows = re.findall(r"^\| `RELAXD_(\w+)` \|", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(entry.name.upper() for entry in dataclasses.fields(Limits))
+    for entry in dataclasses.fields(Limits):
+        changed = limits_from_environment({f"RELAXD_{entry.name.upper()}": "3"})
+        assert getattr(changed, entry.name) == 3
 
 
 @pytest.mark.parametrize("value", ["soon", "", "0", "-3", "nan", "2.5"])

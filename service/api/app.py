@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -59,6 +60,8 @@ from service.tuning_database import TuningDatabase
 from service.version import VERSION
 
 log = logging.getLogger(__name__)
+
+TRIM_S = 10.0
 
 ROUTED = (
     compile,
@@ -166,6 +169,7 @@ async def _lifespan(
         compilations.recover()
         tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
+        tasks.append(asyncio.create_task(_give_back_memory()))
         # For the fast lane; a server without it has no use for that.
         yield {Door.STATE: make_door(app.state.services)}
     finally:
@@ -183,6 +187,14 @@ def _kernel_store(settings: Settings) -> KernelStore | None:
     if asked_keys(settings) is None and not settings.is_local:
         return None
     return KernelStore(settings.data / "kernels", settings.limits.kernel_cache_bytes)
+
+
+async def _give_back_memory() -> None:
+    """Hands what the C library has freed and kept back to the kernel, from time to time: after a rush it is much."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others give it back themselves
+    while trim is not None:
+        await asyncio.sleep(TRIM_S)
+        await asyncio.to_thread(trim, 0)
 
 
 async def _warm(pool: Pool, role: str) -> None:

@@ -61,7 +61,8 @@ def render(
     if statistics is not None:
         statistics.problems[problem.slug] += 1
     instance = f"urn:uuid:{uuid.uuid4()}"
-    if problem.status >= 500:
+    # Not for each refusal of a server that has enough to do (503): they are counted, and must be cheap.
+    if problem.status >= 500 and problem.status != 503:
         log.error("%s: %s %s", instance, problem.slug, problem.detail, exc_info=problem)
     all_headers = dict(headers or {})
     if "retry_after_s" in problem.extensions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -14,12 +15,13 @@ from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from service.errors import BodyTooLarge, MalformedRequest, MissingPart, Problem, UnknownField, nearest
+from service.errors import BodyTooLarge, MalformedRequest, MissingPart, Problem, StorageFull, UnknownField, nearest
 from service.nouns import Limits
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 MAX_HEADER_BYTES = 16 << 10
 MAX_PARTS = 16
 
@@ -170,6 +172,11 @@ async def receive(request: Request, scratch: Path, limits: Limits, *, needs_mode
     except FormParserError as error:
         receiver.discard()
         raise MalformedRequest(f"The multipart body cannot be parsed: {error}.") from error
+    except OSError as error:
+        receiver.discard()
+        if error.errno in FULL_DISK:
+            raise StorageFull("The server's disk has no room for the upload. Send it again later.") from error
+        raise
     except BaseException:
         receiver.discard()
         raise

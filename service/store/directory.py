@@ -50,7 +50,7 @@ class DirectoryStore:
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        if self._file(digest).exists():
+        if self._is_whole(digest):
             return digest
         with _reporting_full_disk():
             descriptor, name = tempfile.mkstemp(dir=self._scratch)
@@ -66,9 +66,11 @@ class DirectoryStore:
     def adopt(self, file: Path, digest: str) -> None:
         target = self._file(digest)
         with _reporting_full_disk():
-            if target.exists():
+            if self._is_whole(digest):
                 file.unlink()
                 return
+            # What is there under that name has rotted: the rename puts whole bytes in its place.
+            self._count(-self.size(digest))
             target.parent.mkdir(exist_ok=True, mode=0o700)
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
@@ -99,6 +101,15 @@ class DirectoryStore:
         if found != digest:
             raise _damaged(digest, "its bytes have another hash")
         return path.absolute()
+
+    def _is_whole(self, digest: str) -> bool:
+        if not self._file(digest).exists():
+            return False
+        try:
+            self.path(digest)
+        except StoreDamaged:
+            return False
+        return True
 
     def delete(self, digest: str) -> None:
         size = self.size(digest)

@@ -44,19 +44,23 @@ _PYTHON_FOLDERS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What a role may do beyond reading what Python needs: groups of system calls, and programs that it may become."""
+    """What a role may do beyond reading what Python needs: groups of system calls, and programs that it may become.
+
+    `nice` is how far it stands back behind those that answer requests.
+    """
 
     calls: tuple[str, ...]
     programs: tuple[str, ...] = ()
+    nice: int = 0
 
 
 POLICIES = {
     # It computes, and writes its results into the files that were made for them.
-    "compile": Policy(("core", "threads", "writing")),
+    "compile": Policy(("core", "threads", "writing"), nice=10),
     # It computes, and writes nothing.
     "infer": Policy(("core", "threads")),
     # It becomes one of two programs, which write and start nothing.
-    "link": Policy(("core", "writing", "exec"), ("ld", "objdump")),
+    "link": Policy(("core", "writing", "exec"), ("ld", "objdump"), nice=10),
 }
 
 
@@ -74,6 +78,7 @@ def confine(role: str, limits: Confinement, parent: int) -> dict[str, str]:
     layers["namespaces"] = _try(_unshare)
     layers["user"] = _give_up_user(limits.uid)
     layers["capabilities"] = _try(_give_up_capabilities)
+    os.nice(policy.nice)
     _set_limits(limits)
     layers["limits"] = "on"
     _prctl(_PR_SET_DUMPABLE, 0)

@@ -120,3 +120,24 @@ def test_a_kill_while_writing_leaves_whole_objects_or_none(tmp_path):
         for digest in store.digests():
             store.read(digest)
         store.close()
+
+
+def test_what_has_rotted_is_made_whole_when_it_is_put_or_adopted_again(tmp_path):
+    store = open_store(str(tmp_path))
+    try:
+        for content in (b"", b"rotten", b"longer than it was before"):
+            digest = store.put(b"content")
+            file = tmp_path / "objects" / digest[:2] / digest
+            file.chmod(0o644)
+            file.write_bytes(content)
+            assert store.put(b"content") == digest
+            assert store.read(digest) == b"content"
+            file.chmod(0o644)
+            file.write_bytes(content)
+            again = store.scratch / "again"
+            again.write_bytes(b"content")
+            store.adopt(again, digest)
+            assert store.read(digest) == b"content"
+            assert not again.exists()
+    finally:
+        store.close()
