@@ -19,7 +19,7 @@ from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
-from service.serving import Server
+from service.serving import Server, end_with_stdin
 from service.settings import Settings, SettingsError, check_sandbox, layers_off, limits_from_environment
 from service.store.directory import StoreBusy
 from service.version import VERSION
@@ -35,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     serve_parser.add_argument(
         "--port", type=_port, default=8000, help="port; 0 takes a free one (default: %(default)s)"
     )
+    serve_parser.add_argument(
+        "--socket", type=Path, help="listen on a Unix socket of this path instead; who may reach it, its folder says"
+    )
     serve_parser.add_argument("--data", type=Path, default=Path("data"), help="folder for all data (default: ./data)")
     serve_parser.add_argument(
         "--allow-weak-sandbox",
@@ -43,6 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     serve_parser.add_argument(
         "--insecure", action="store_true", help="ask nobody for an API key, whoever can reach the address"
+    )
+    serve_parser.add_argument(
+        "--end-with-stdin", action="store_true", help="stop when standard input ends, as with the process that holds it"
+    )
+    serve_parser.add_argument(
+        "--evict",
+        action="store_true",
+        help="at a quota of stored bytes, delete the compilations used longest ago instead of refusing new ones",
     )
     add_keys_command(commands)
     commands.add_parser("passes", help="print the Catalogue as JSON")
@@ -53,7 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
         return run_keys_command(given)
     try:
         limits = limits_from_environment(os.environ)
-        return serve(Settings(given.host, given.port, given.data, limits, given.allow_weak_sandbox, given.insecure))
+        if given.end_with_stdin:
+            end_with_stdin()
+        weak, insecure = given.allow_weak_sandbox, given.insecure
+        return serve(Settings(given.host, given.port, given.data, limits, weak, insecure, given.socket, given.evict))
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
         sys.stderr.write(f"relaxd: {error}{hint}\n")
@@ -76,8 +90,10 @@ def serve(settings: Settings) -> int:
         create_app(settings, open_data(settings.data)),
         host=settings.host,
         port=settings.port,
+        uds=None if settings.socket is None else str(settings.socket),
         loop="uvloop",
-        http=FastLane,
+        http=FastLane.bound_to(settings.limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from service import keys
+from service.admission import Admission
 from service.catalogue import Catalogue
 from service.compile_workers import CompileWorkers, Lease
 from service.errors import (
     InternalError,
     Interrupted,
     JsonObject,
-    Overloaded,
     Problem,
     ShuttingDown,
     StorageFull,
@@ -29,6 +29,7 @@ from service.errors import (
     UnknownCompilation,
 )
 from service.journal import Journal
+from service.kernel_store import KernelStore
 from service.nouns import (
     CompileJob,
     Limits,
@@ -36,8 +37,8 @@ from service.nouns import (
     Step,
 )
 from service.pool import Pool
-from service.records import Artifact, Compilation, Request, compilation_id, now
-from service.run import Run
+from service.records import Artifact, Compilation, Request, now
+from service.run import CallersKernels, Run
 from service.store import Store
 from service.uninterrupted import uninterrupted
 
@@ -51,17 +52,22 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 class Compilations:
     """All Compilations of this server. Every method belongs to the event loop's thread."""
 
-    def __init__(self, journal: Journal, store: Store, pool: Pool, limits: Limits) -> None:
+    def __init__(
+        self, journal: Journal, store: Store, pool: Pool, limits: Limits, kernels: KernelStore | None = None
+    ) -> None:
         self._journal = journal
         self._store = store
         self._pool = pool
         self._limits = limits
-        self._slots = asyncio.Semaphore(limits.concurrent_compilations)
+        self.kernels = kernels
+        self._admission = Admission(limits)
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._pins: Counter[str] = Counter()
         self._unrecorded: dict[str, Compilation] = {}
         self._workers = CompileWorkers(pool, store, limits)
         self._closing = False
+        # What was asked for since this was emptied last.
+        self.used: set[str] = set()
         # Since the server started: ended Compilations by state and type of problem, CPU ms by phase.
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.cpu_ms: Counter[str] = Counter()
@@ -76,6 +82,16 @@ class Compilations:
             log.warning("compilation %s was interrupted", compilation.id)
         for digest in self._store.digests() - self._journal.objects():
             self._store.delete(digest)
+
+    async def _toolchain(self) -> JsonObject:
+        toolchain: JsonObject = (await self._pool.zygote("compile")).announcement["toolchain"]
+        return toolchain
+
+    async def is_new(self, request: Request) -> bool:
+        """Whether the request would start a Compilation, rather than join or find one. Raises InternalError."""
+        key = request.key(await self._toolchain())
+        known = self._journal.get(key)
+        return key not in self._runs and (known is None or known.state is not State.SUCCEEDED)
 
     async def catalogue(self) -> Catalogue:
         """What the compile worker offers. Waits until it has started. Raises InternalError."""
@@ -93,20 +109,8 @@ class Compilations:
         An earlier success answers at once, a twin that is running is joined; a failed, cancelled or interrupted one
         is run again in its place. Raises Overloaded, ShuttingDown, StorageFull, InternalError.
         """
-        toolchain = (await self._pool.zygote("compile")).announcement["toolchain"]
-        inputs: JsonObject = {
-            "declared": None if request.inputs is None else [spec.to_json() for spec in request.inputs],
-            "examples": request.inputs_sha256,
-        }
-        key = compilation_id(
-            request.model.sha256,
-            request.recipe,
-            request.verify,
-            request.special_values,
-            inputs,
-            toolchain,
-            request.translator,
-        )
+        toolchain = await self._toolchain()
+        key = request.key(toolchain)
         caller = keys.current.get()
         if caller is not None:
             await uninterrupted(self._journal.claim, key, caller.name)
@@ -136,14 +140,9 @@ class Compilations:
     def _admit(self, key: str, request: Request, toolchain: JsonObject) -> Compilation:
         if self._closing:
             raise ShuttingDown("The server is shutting down. Send the request again in a moment.", retry_after_s=5)
-        limit = self._limits.concurrent_compilations + self._limits.queued_compilations
-        if len(self._runs) >= limit:
-            raise Overloaded(
-                f"{len(self._runs)} compilations are running or waiting, the limit is {limit}. "
-                "Send the request again later.",
-                limit=limit,
-                retry_after_s=5,
-            )
+        current = keys.current.get()
+        caller = None if current is None else current.name
+        self._admission.admit(caller)
         compilation = Compilation(
             key,
             State.QUEUED,
@@ -160,16 +159,16 @@ class Compilations:
         run = Run(compilation, self._limits)
         self._unrecorded.pop(key, None)
         # No await since `_find`: a twin that arrives from here on joins this run.
-        task = asyncio.create_task(self._run(run, request), name=f"compilation-{key}")
-        task.add_done_callback(lambda _: self._conclude(run, request))
+        task = asyncio.create_task(self._run(run, request, caller), name=f"compilation-{key}")
+        task.add_done_callback(lambda _: self._conclude(run, request, caller))
         self._runs[key] = (run, task)
         return compilation
 
-    async def _run(self, run: Run, request: Request) -> None:
+    async def _run(self, run: Run, request: Request, caller: str | None) -> None:
         try:
             with self._pinned(request):
                 await self._keep_request(run, request)
-                async with self._slots:
+                async with self._admission.running(caller):
                     run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=now())
                     await uninterrupted(self._journal.update, run.compilation)
                     await self._compile(run, request)
@@ -185,8 +184,9 @@ class Compilations:
             log.exception("compilation %s failed in a way that was not foreseen", run.compilation.id)
             run.compilation = _failed(run.compilation, InternalError("The server met an error; its log has it."))
 
-    def _conclude(self, run: Run, request: Request) -> None:
+    def _conclude(self, run: Run, request: Request, caller: str | None) -> None:
         """Called when the task has ended, however: a task that is cancelled before its first step runs nothing."""
+        self._admission.leave(caller)
         request.discard()
         if not run.compilation.state.ended and self._closing:
             run.compilation = _failed(run.compilation, Interrupted("The server was stopped meanwhile. Send it again."))
@@ -240,7 +240,9 @@ class Compilations:
         async with self._workers.released(lease, request, run):
             job = self._job(request, lease.library, after)
             lease.begin(key)
-            closing = await run.execute(self._pool, job, lease, keep_step)
+            caller = keys.current.get()
+            kernels = CallersKernels(self.kernels, "" if caller is None else caller.name)
+            closing = await run.execute(self._pool, job, lease, keep_step, kernels)
             library = await self._workers.adopt_library(lease, job) if closing["manifest"] is not None else None
         artifact = None if library is None else Artifact(library, closing["manifest"])
         run.compilation = dataclasses.replace(
@@ -299,6 +301,7 @@ class Compilations:
         compilation = self._unrecorded.get(key) or self._journal.get(key)
         if compilation is None:
             raise UnknownCompilation(f"No compilation has the id {key!r}. GET /compile lists them.", id=key)
+        self.used.add(key)
         return compilation
 
     def latest(self) -> Compilation:
@@ -341,10 +344,14 @@ class Compilations:
             task.cancel()
             await run.ended.wait()
             return
+        await self.forget(key)
+
+    async def forget(self, key: str) -> None:
+        """Deletes one that has ended, with all that belongs to it alone, whoever has submitted it."""
         self._workers.forget(key)
         objects = self._journal.objects(key)
-        await uninterrupted(self._journal.delete, key)
-        self._collect(objects)
+        if await uninterrupted(self._journal.delete, key):
+            self._collect(objects)
 
     async def add_result(self, key: str, result: Step, snapshot: bytes) -> Compilation:
         """Keeps one more result of the build of one that has ended. Raises UnknownCompilation, StorageFull."""
@@ -374,6 +381,10 @@ class Compilations:
     def library(self, artifact: Artifact) -> Path:
         """The file of an Artifact's library, checked. Raises StoreDamaged."""
         return self._store.path(artifact.library_sha256)
+
+    def runs(self, key: str) -> bool:
+        """Whether it is running or waiting now."""
+        return key in self._runs
 
     def counts(self) -> dict[str, int]:
         """How many are running and waiting now."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from service.compilations import Compilations
 from service.diagnosis import INPUTS_FILE, job_of
 from service.errors import CompilationNotReady, InternalError, JsonObject
+from service.link_workers import disassemble
 from service.listings import assembly_functions, snapshot_of
 from service.nouns import Confinement, Limits, Stage, Step
 from service.pool import Deadline, Pool, checked
@@ -19,8 +20,6 @@ from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, LIBRARY, work_folder
 from service.worker_user import worker_uid
 
-EXAMINE_S = 60
-MEMORY_BYTES = 4 << 30
 MAX_JSON = 1 << 20
 
 
@@ -44,7 +43,8 @@ class Examinations:
             if any(result.stage is Stage.ASM for result in compilation.results):
                 return compilation
             started = asyncio.get_running_loop().time()
-            text = await self._disassemble(self._library(compilation))
+            path = await asyncio.to_thread(self._compilations.library, self._library(compilation))
+            text = await disassemble(self._pool, self._scratch, path, self._limits)
             functions = await asyncio.to_thread(assembly_functions, text)
             wall_ms = round((asyncio.get_running_loop().time() - started) * 1e3, 3)
             blob = json.dumps(snapshot_of(functions)).encode()
@@ -98,9 +98,10 @@ class Examinations:
     async def _measure(self, artifact: Artifact, specs: list[JsonObject], runs: int) -> tuple[JsonObject, JsonObject]:
         path = await asyncio.to_thread(self._compilations.library, artifact)
         with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
-            memory = self._limits.infer_memory_bytes
-            confinement = Confinement(memory, EXAMINE_S * 4, 0, str(folder), (), worker_uid())
-            deadline = Deadline(EXAMINE_S, f"Profiling was stopped after {EXAMINE_S} s. Ask for fewer `runs`.")
+            memory, seconds = self._limits.infer_memory_bytes, self._limits.examine_s
+            # With several threads it uses more CPU seconds than seconds.
+            confinement = Confinement(memory, seconds * 4, 0, str(folder), (), worker_uid())
+            deadline = Deadline(seconds, f"Profiling was stopped after {seconds} s. Ask for fewer `runs`.")
             limits = FrameLimits(MAX_JSON, 0)
             async with self._pool.lend("infer", confinement, limits, deadline, "while it was profiled") as worker:
                 await worker.send(Frame({"op": "load", "library_path": f"./{LIBRARY}"}))
@@ -122,19 +123,6 @@ class Examinations:
                 state=compilation.state.value,
             )
         return compilation.artifact
-
-    async def _disassemble(self, artifact: Artifact) -> str:
-        path = await asyncio.to_thread(self._compilations.library, artifact)
-        with work_folder(self._scratch, {LIBRARY: path}, ()) as folder:
-            confinement = Confinement(MEMORY_BYTES, EXAMINE_S * 2, 0, str(folder), (), worker_uid())
-            limits = FrameLimits(MAX_JSON, self._limits.ir_bytes)
-            deadline = Deadline(EXAMINE_S, f"Disassembling the library was stopped after {EXAMINE_S} s.")
-            async with self._pool.lend("link", confinement, limits, deadline, "while it disassembled") as worker:
-                await worker.send(Frame({"op": "disassemble", "library": LIBRARY}))
-                answer = checked(await worker.receive(), "disassembled")
-        if len(answer.blobs) != 1:
-            raise InternalError("The link worker sent an answer without text.")
-        return bytes(answer.blobs[0]).decode("ascii", "replace")
 
 
 def _held(profile: JsonObject) -> JsonObject:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from pathlib import Path
 
 from service.errors import InternalError, JsonObject, Overloaded, problem_from_json
-from service.nouns import CompileJob, Confinement, Limits, ModelFormat, Recipe, TensorSpec, Verify
+from service.nouns import CompileJob, Limits, ModelFormat, Recipe, TensorSpec, Verify
 from service.pool import Deadline, Pool
+from service.run import confinement_of
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES, work_folder
-from service.worker_user import worker_uid
 
 MAX_REPORT_JSON = 16 << 20
 MAX_WAITING = 16
@@ -63,10 +62,7 @@ class Inspections:
 
     async def _ask(self, job: CompileJob, folder: Path) -> JsonObject:
         limits = self._limits
-        cpu_s = math.ceil(limits.compile_s) * 2
-        confinement = Confinement(
-            limits.compile_memory_bytes, cpu_s, limits.upload_bytes, str(folder), COMPILE_FILES, worker_uid()
-        )
+        confinement = confinement_of(limits, folder)
         deadline = Deadline(
             limits.compile_s,
             f"The inspection was stopped after its limit of {limits.compile_s:g} s. Send a smaller model.",

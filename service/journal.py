@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from service.nouns import State, Step
 from service.records import Compilation
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = """
 CREATE TABLE compilations (
@@ -63,6 +63,14 @@ CREATE INDEX claims_by_caller ON claims (caller, requested);
 """
 
 
+_USES = """
+ALTER TABLE objects ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE compilations ADD COLUMN used_s REAL NOT NULL DEFAULT 0;  -- when it was used last, by the clock below
+CREATE TABLE clock (running_s REAL NOT NULL);  -- for how long servers have run: no clock of the machine that can jump
+INSERT INTO clock VALUES (0);
+"""
+
+
 @dataclass(frozen=True)
 class PublishedVersion:
     """One version of a published model; `current` is the one that answers."""
@@ -84,8 +92,9 @@ class Journal:
     of their own, never wait for a writer, and belong to the thread that opened the journal.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Opens or creates the journal. Raises JournalTooNew, sqlite3.Error."""
+    def __init__(self, path: Path, size_of: Callable[[str], int] = lambda _digest: 0) -> None:
+        """Opens or creates the journal; `size_of` tells the bytes of an object. Raises JournalTooNew, sqlite3.Error."""
+        self._size_of = size_of
         self._writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._writing = threading.Lock()
         # Rises with each change, so that what was read can be known to hold still.
@@ -101,20 +110,23 @@ class Journal:
         self._writer.execute("PRAGMA foreign_keys = ON")
         if version == 0:
             self._writer.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = 1; COMMIT;")
-        for number, tables in ((2, _PUBLICATIONS), (3, _CLAIMS)):
+        for number, tables in ((2, _PUBLICATIONS), (3, _CLAIMS), (4, _USES)):
             if version < number:
                 self._writer.executescript(f"BEGIN; {tables} PRAGMA user_version = {number}; COMMIT;")
         self._reader = sqlite3.connect(path, isolation_level=None)
+        if 0 < version < 4:
+            self._measure()
 
     def begin(self, compilation: Compilation, objects: Iterable[str]) -> None:
         """Records a new Compilation, in place of an earlier attempt with the same id and its steps."""
         with self._transaction() as db:
             db.execute("DELETE FROM compilations WHERE id = ?", (compilation.id,))
             db.execute(
-                "INSERT INTO compilations VALUES (?, (SELECT COALESCE(MAX(requested), 0) + 1 FROM compilations), ?, ?)",
+                "INSERT INTO compilations VALUES (?, (SELECT COALESCE(MAX(requested), 0) + 1 FROM compilations), ?, ?, "
+                "(SELECT running_s FROM clock))",
                 (compilation.id, compilation.state.value, _document(compilation)),
             )
-            _keep_objects(db, compilation.id, objects)
+            self._keep_objects(db, compilation.id, objects)
 
     def update(self, compilation: Compilation, objects: Iterable[str] = ()) -> None:
         """Records a Compilation's new state, and the objects that it now needs. Steps are recorded by `add_step`."""
@@ -123,7 +135,7 @@ class Journal:
                 "UPDATE compilations SET state = ?, document = ? WHERE id = ?",
                 (compilation.state.value, _document(compilation), compilation.id),
             )
-            _keep_objects(db, compilation.id, objects)
+            self._keep_objects(db, compilation.id, objects)
 
     def add_step(self, compilation_id: str, step: Step, snapshot: str) -> None:
         """Records one more step and the digest of its Snapshot."""
@@ -132,13 +144,14 @@ class Journal:
                 "INSERT INTO steps VALUES (?, ?, ?, ?)",
                 (compilation_id, step.index, json.dumps(step.to_json()), snapshot),
             )
-            _keep_objects(db, compilation_id, [snapshot])
+            self._keep_objects(db, compilation_id, [snapshot])
 
     def touch(self, compilation_id: str) -> None:
         """Makes the Compilation the latest one."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE compilations SET requested = (SELECT MAX(requested) + 1 FROM compilations) WHERE id = ?",
+                "UPDATE compilations SET requested = (SELECT MAX(requested) + 1 FROM compilations), "
+                "used_s = (SELECT running_s FROM clock) WHERE id = ?",
                 (compilation_id,),
             )
 
@@ -204,11 +217,14 @@ class Journal:
         ).fetchone()
         return None if row is None else str(row[0])
 
-    def delete(self, compilation_id: str) -> None:
-        """Forgets the Compilation, its steps, and its claim on objects."""
+    def delete(self, compilation_id: str) -> bool:
+        """Forgets the Compilation, its steps, and its claim on objects, unless it is published; whether it is gone."""
         with self._transaction() as db:
+            if db.execute("SELECT 1 FROM publications WHERE compilation = ?", (compilation_id,)).fetchone() is not None:
+                return False
             db.execute("DELETE FROM compilations WHERE id = ?", (compilation_id,))
             db.execute("DELETE FROM claims WHERE compilation = ?", (compilation_id,))
+            return True
 
     def objects(self, compilation_id: str | None = None) -> set[str]:
         """The digests that one Compilation needs, or that all of them need."""
@@ -222,15 +238,18 @@ class Journal:
         """Whether any Compilation needs that object."""
         return self._reader.execute("SELECT 1 FROM objects WHERE sha256 = ? LIMIT 1", (digest,)).fetchone() is not None
 
-    def publish(self, name: str, compilation_id: str) -> None:
-        """Records a Compilation as the next version of a model and lets it answer."""
+    def publish(self, name: str, compilation_id: str) -> bool:
+        """Records a Compilation as the next version of a model and lets it answer; whether it is still there."""
         with self._transaction() as db:
+            if db.execute("SELECT 1 FROM compilations WHERE id = ?", (compilation_id,)).fetchone() is None:
+                return False
             db.execute("UPDATE publications SET current = 0 WHERE name = ?", (name,))
             db.execute(
                 "INSERT INTO publications VALUES (?, (SELECT COALESCE(MAX(version), 0) + 1 FROM publications "
                 "WHERE name = ?), ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 1)",
                 (name, name, compilation_id),
             )
+            return True
 
     def choose_version(self, name: str, version: int) -> None:
         """Lets a version that is there answer."""
@@ -262,6 +281,51 @@ class Journal:
         )
         return [str(row[0]) for row in rows]
 
+    def stored_bytes(self, caller: str) -> int:
+        """The bytes of all objects of the Compilations that a caller has submitted, each object once."""
+        found = self._reader.execute(
+            "SELECT COALESCE(SUM(bytes), 0) FROM (SELECT DISTINCT sha256, bytes FROM objects "
+            "JOIN claims ON id = compilation WHERE caller = ?)",
+            (caller,),
+        )
+        return int(found.fetchone()[0])
+
+    def objects_of(self, caller: str, digests: Iterable[str]) -> set[str]:
+        """Which of the objects Compilations need that a caller has submitted."""
+        query = "SELECT 1 FROM objects JOIN claims ON id = compilation WHERE caller = ? AND sha256 = ? LIMIT 1"
+        return {digest for digest in digests if self._reader.execute(query, (caller, digest)).fetchone() is not None}
+
+    def let_pass(self, seconds: float, used: Iterable[str]) -> None:
+        """Puts the clock forward by the seconds that the server has run, and notes what was used in them."""
+        with self._transaction() as db:
+            db.execute("UPDATE clock SET running_s = running_s + ?", (seconds,))
+            db.executemany(
+                "UPDATE compilations SET used_s = (SELECT running_s FROM clock) WHERE id = ?", [(key,) for key in used]
+            )
+
+    def unused(self, seconds: float = 0.0, caller: str | None = None) -> list[str]:
+        """Compilations that ended, are not published, and were not used for so long; what was used longest ago first.
+
+        Of all, or those that a caller has submitted.
+        """
+        rows = self._reader.execute(
+            "SELECT id FROM compilations WHERE state NOT IN (?, ?) AND used_s <= (SELECT running_s FROM clock) - ? "
+            "AND id NOT IN (SELECT compilation FROM publications) "
+            "AND (? IS NULL OR id IN (SELECT compilation FROM claims WHERE caller = ?)) ORDER BY used_s, requested",
+            (State.QUEUED.value, State.RUNNING.value, seconds, caller, caller),
+        )
+        return [str(row[0]) for row in rows]
+
+    def _keep_objects(self, db: sqlite3.Connection, compilation_id: str, objects: Iterable[str]) -> None:
+        rows = [(compilation_id, digest, self._size_of(digest)) for digest in objects]
+        db.executemany("INSERT OR IGNORE INTO objects VALUES (?, ?, ?)", rows)
+
+    def _measure(self) -> None:
+        """Notes the sizes of the objects of a journal that had none."""
+        sizes = [(self._size_of(digest), digest) for digest in self.objects()]
+        with self._transaction() as db:
+            db.executemany("UPDATE objects SET bytes = ? WHERE sha256 = ?", sizes)
+
     def close(self) -> None:
         self._reader.close()
         with self._writing:
@@ -276,10 +340,6 @@ class Journal:
                     yield self._writer
             finally:
                 self.changes += 1
-
-
-def _keep_objects(db: sqlite3.Connection, compilation_id: str, objects: Iterable[str]) -> None:
-    db.executemany("INSERT OR IGNORE INTO objects VALUES (?, ?)", [(compilation_id, digest) for digest in objects])
 
 
 def _document(compilation: Compilation) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import sqlite3
@@ -15,7 +14,6 @@ from pathlib import Path
 
 SCOPES = ("compile", "infer", "read", "admin")
 FILE = "keys.sqlite3"
-MAX_REMEMBERED = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLE = """
@@ -45,13 +43,14 @@ current: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("caller"
 
 
 class Keys:
-    """The keys of one data folder. Each call opens the file: a command may change it while the server runs."""
+    """The keys of one data folder. A command may change them while the server runs: `find` notices that at once."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / FILE
-        # Callers by the digest of their key, as they were when the file had that stamp.
-        self._remembered: dict[str, Caller] = {}
-        self._stamp: tuple[int, bytes] | None = None
+        self._reader: sqlite3.Connection | None = None
+        # The file and its version that `_known` was read from.
+        self._seen: tuple[int, int] | None = None
+        self._known: dict[str, tuple[str, frozenset[str]]] = {}
 
     def create(self, name: str, scopes: tuple[str, ...]) -> str:
         """Makes a key, or a new secret in place of an old one (which stops working); the whole key.
@@ -83,42 +82,37 @@ class Keys:
         with self._opened() as db:
             return list(db.execute("SELECT name, scopes, created_at FROM keys ORDER BY name"))
 
-    def remembered(self, key: str) -> Caller | None:
-        """As `find`, for a key that was found before, while the file is as it was; None for any other. Never waits."""
-        return (
-            self._remembered.get(_digest(key))
-            if self._stamp is not None and self._stamp == self._read_stamp()
-            else None
-        )
-
-    def _read_stamp(self) -> tuple[int, bytes] | None:
-        """What changes with every change of the file: its inode, and SQLite's counter of changes in its header."""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return os.fstat(descriptor).st_ino, os.pread(descriptor, 4, 24)
-        finally:
-            os.close(descriptor)
-
     def find(self, key: str) -> Caller | None:
-        """The caller of a key; None where there is none like it. Raises sqlite3.Error."""
+        """The caller of a key; None where there is none like it. For one thread. Raises sqlite3.Error."""
         prefix, _, rest = key.partition(".")
         name, _, secret = rest.rpartition(".")
-        if prefix != "relaxd" or not self._path.exists():
+        if prefix != "relaxd":
             return None
-        stamp = self._read_stamp()
-        with self._opened() as db:
-            row = db.execute("SELECT digest, scopes FROM keys WHERE name = ?", (name,)).fetchone()
-        known, scopes = row if row is not None else ("", "")
-        if not hmac.compare_digest(_digest(secret), known):
-            return None
-        caller = Caller(name, frozenset(scopes.split(",")))
-        if stamp != self._stamp or len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered, self._stamp = {}, stamp
-        self._remembered[_digest(key)] = caller
-        return caller
+        self._read_anew_if_changed()
+        known, scopes = self._known.get(name, ("", frozenset[str]()))
+        return Caller(name, scopes) if hmac.compare_digest(_digest(secret), known) else None
+
+    def _read_anew_if_changed(self) -> None:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            self._seen, self._known = None, {}
+            return
+        if self._reader is None or self._seen is None or inode != self._seen[0]:
+            self.close()
+            self._reader = sqlite3.connect(self._path)
+        # SQLite's own count of what other connections have written: a few microseconds.
+        seen = (inode, int(self._reader.execute("PRAGMA data_version").fetchone()[0]))
+        if seen != self._seen:
+            rows = self._reader.execute("SELECT name, digest, scopes FROM keys")
+            self._known = {name: (digest, frozenset(scopes.split(","))) for name, digest, scopes in rows}
+            self._seen = seen
+
+    def close(self) -> None:
+        """Closes what `find` keeps open."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _opened(self) -> contextlib.closing[sqlite3.Connection]:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from bisect import bisect_right
 
 from service.errors import JsonObject
 
@@ -15,6 +17,11 @@ _BYTECODE_IMPORT = re.compile(r"^@[\w.]+ packed_func;$")
 _SYMBOL = re.compile(r"^[0-9a-f]+ <([\w.$]+)>:$")
 # "    1a2b:\tvaddps ymm0,ymm1,ymm2": the address and the instruction.
 _INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\t(.*)$")
+# A row of the table of lines, of ``objdump --dwarf=decodedline``: the line, and the address where it begins.
+_TABLE_ROW = re.compile(r"^\S+ +(\d+) +0x([0-9a-f]+)\b")
+# Where an instruction of LLVM comes from, and that place.
+_LLVM_PLACE = re.compile(r"!dbg !(\d+)")
+_LLVM_LINE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)")
 # Fillers between functions, which are never run.
 _FILLER = re.compile(r"(?:data16 )*(?:cs )?nop|int3|xchg\s+ax,ax")
 
@@ -52,7 +59,11 @@ def bytecode_functions(text: str) -> list[JsonObject]:
 
 
 def llvm_functions(text: str) -> list[JsonObject]:
-    """The kernels of an LLVM module, without the functions that they share for reporting errors."""
+    """The kernels of an LLVM module, without the functions that they share for reporting errors.
+
+    ``made_of`` has for each line of their text the line in the debug information; 0 for none.
+    """
+    places = {found[1]: int(found[2]) for found in map(_LLVM_LINE.match, text.splitlines()) if found}
     bodies: dict[str, list[str]] = {}
     name: str | None = None
     for line in text.splitlines():
@@ -63,12 +74,23 @@ def llvm_functions(text: str) -> list[JsonObject]:
             bodies.setdefault(name, []).append(line)
             if line == "}":
                 name = None
-    return _functions("llvm", bodies)
+    made_of = {name: [_llvm_line(line, places) for line in lines] for name, lines in bodies.items()}
+    return _functions("llvm", bodies, made_of)
+
+
+def _llvm_line(line: str, places: dict[str, int]) -> int:
+    found = None if line.startswith("define") else _LLVM_PLACE.search(line)
+    return 0 if found is None else places.get(found[1], 0)
 
 
 def assembly_functions(text: str) -> list[JsonObject]:
-    """The kernels in what ``objdump --disassemble`` prints, each from its first label to its last instruction."""
+    """The kernels in what ``objdump --disassemble --dwarf=decodedline`` prints, from first label to last instruction.
+
+    ``made_of`` has for each line of their text the line in the debug information; 0 for none.
+    """
     bodies: dict[str, list[str]] = {}
+    addresses: dict[str, list[int | None]] = {}
+    table: list[tuple[int, int]] = []
     name: str | None = None
     for line in text.splitlines():
         symbol = _SYMBOL.match(line)
@@ -76,11 +98,24 @@ def assembly_functions(text: str) -> list[JsonObject]:
             name = kernel_of(symbol[1])
             if name is not None:
                 bodies.setdefault(name, []).append(f"{symbol[1]}:")
+                addresses.setdefault(name, []).append(None)
             continue
         instruction = _INSTRUCTION.match(line)
-        if name is not None and instruction is not None:
+        row = _TABLE_ROW.match(line) if instruction is None else None
+        if row is not None:
+            table.append((int(row[2], 16), int(row[1])))
+        elif name is not None and instruction is not None:
             bodies[name].append(f"  {instruction[1]:>6}:  {instruction[2].rstrip()}")
-    return _functions("asm", {name: _without_filler(lines) for name, lines in bodies.items()})
+            addresses[name].append(int(instruction[1], 16))
+    # Of rows with one address the last is in force.
+    table = sorted(dict(table).items())
+    made_of = {name: [_line_at(table, address) for address in each] for name, each in addresses.items()}
+    return _functions("asm", {name: _without_filler(lines) for name, lines in bodies.items()}, made_of)
+
+
+def _line_at(table: list[tuple[int, int]], address: int | None) -> int:
+    at = -1 if address is None else bisect_right(table, (address, sys.maxsize)) - 1
+    return table[at][1] if at >= 0 else 0
 
 
 def _without_filler(lines: list[str]) -> list[str]:
@@ -90,5 +125,11 @@ def _without_filler(lines: list[str]) -> list[str]:
     return lines[:end]
 
 
-def _functions(kind: str, bodies: dict[str, list[str]]) -> list[JsonObject]:
-    return [text_function(name, kind, "\n".join(lines) + "\n") for name, lines in sorted(bodies.items())]
+def _functions(
+    kind: str, bodies: dict[str, list[str]], made_of: dict[str, list[int]] | None = None
+) -> list[JsonObject]:
+    functions = []
+    for name, lines in sorted(bodies.items()):
+        entry = text_function(name, kind, "\n".join(lines) + "\n")
+        functions.append(entry if made_of is None else entry | {"made_of": made_of[name][: len(lines)]})
+    return functions

@@ -77,8 +77,10 @@ class Publications:
             )
         self._servable(name, "1", self._compilations.get(compilation))
         current = next((each for each in self._journal.versions(name) if each.current), None)
-        if current is None or current.compilation != compilation:
-            await uninterrupted(self._journal.publish, name, compilation)
+        is_new = current is None or current.compilation != compilation
+        if is_new and not await uninterrupted(self._journal.publish, name, compilation):
+            # It was deleted since it was looked at.
+            raise UnknownCompilation(f"No compilation has the id {compilation!r}.", id=compilation)
         return self.describe(name)
 
     async def go_back(self, name: str, version: int) -> JsonObject:

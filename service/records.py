@@ -222,6 +222,19 @@ class Request:
             }
         )
 
+    def key(self, toolchain: JsonObject) -> str:
+        """The id of its Compilation by that toolchain."""
+        declared = None if self.inputs is None else [spec.to_json() for spec in self.inputs]
+        return compilation_id(
+            self.model.sha256,
+            self.recipe,
+            self.verify,
+            self.special_values,
+            {"declared": declared, "examples": self.inputs_sha256},
+            toolchain,
+            self.translator,
+        )
+
     def discard(self) -> None:
         """Removes what still lies in the scratch folder."""
         for file in (self.model_file, self.inputs_file):

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
-import math
 import stat
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from service.errors import (
+    BuildFailed,
     InternalError,
     JsonObject,
     OutputTooLarge,
     Problem,
     problem_from_json,
 )
+from service.kernel_store import MAX_KERNEL_BYTES, KernelStore, is_key
+from service.link_workers import link
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
-from service.pool import Deadline, Pool, Worker, WorkerGone
+from service.pool import Pool, Worker, WorkerGone
 from service.position import phrase, read_position, too_slow
 from service.records import Compilation
+from service.uninterrupted import uninterrupted
 from service.wire import Frame, FrameLimits
 from service.work_folder import COMPILE_FILES
 from service.worker_user import worker_uid
@@ -32,9 +37,9 @@ from service.worker_user import worker_uid
 KeepStep = Callable[[Step, bytes], Awaitable[None]]
 Link = Callable[[list[str]], Awaitable[Frame]]
 
+MAX_KERNELS = 4096
+
 MAX_EVENT_JSON = 16 << 20
-LINK_MEMORY_BYTES = 4 << 30
-LINK_CPU_S = 120
 
 
 class Lent(Protocol):
@@ -43,6 +48,22 @@ class Lent(Protocol):
     worker: Worker
     folder: Path
     spent_s: float
+
+
+@dataclass(frozen=True)
+class CallersKernels:
+    """The kept kernels that the Compilations of one caller may have; without a store, none."""
+
+    store: KernelStore | None = None
+    caller: str = ""
+
+    def find(self, keys: list[str]) -> dict[str, bytes]:
+        return {} if self.store is None else self.store.find(self.caller, keys)
+
+    def keep(self, key: str, made: bytes) -> None:
+        """Keeps what a worker made for later ones."""
+        if self.store is not None:
+            self.store.keep(self.caller, key, made)
 
 
 class Run:
@@ -56,7 +77,9 @@ class Run:
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
 
-    async def execute(self, pool: Pool, job: CompileJob, lease: Lent, keep_step: KeepStep) -> JsonObject:
+    async def execute(
+        self, pool: Pool, job: CompileJob, lease: Lent, keep_step: KeepStep, kernels: CallersKernels
+    ) -> JsonObject:
         """Runs the job in a leased worker; returns its closing event.
 
         `keep_step` is called for each Step as it arrives, so that a failure later loses none. Raises Problem; the
@@ -67,9 +90,8 @@ class Run:
         try:
             async with asyncio.timeout(limits.compile_s):
                 await worker.send(Frame({"job": job.to_json()}))
-                return await self._follow(
-                    worker, keep_step, lambda names: _link(pool, lease.folder, names, job.library, limits)
-                )
+                link = functools.partial(_link, pool, lease.folder, job.library, limits)
+                return await self._follow(worker, keep_step, link, kernels)
         except TimeoutError as error:
             worker.kill()
             raise too_slow(limits.compile_s, self._note_position(lease.folder)) from error
@@ -92,7 +114,7 @@ class Run:
         self._progress.set()
         self._progress = asyncio.Event()
 
-    async def _follow(self, worker: Worker, keep_step: KeepStep, link: Link) -> JsonObject:
+    async def _follow(self, worker: Worker, keep_step: KeepStep, link: Link, kernels: CallersKernels) -> JsonObject:
         while True:
             event, payload = self._understand(await worker.receive())
             if event == "succeeded":
@@ -103,6 +125,11 @@ class Run:
                 await self._take_step(step, snapshot, keep_step)
             elif event == "link":
                 await worker.send(await link(payload))
+            elif event == "kernels":
+                known = await asyncio.to_thread(kernels.find, payload)
+                await worker.send(Frame({"keys": list(known)}, tuple(known.values())))
+            elif event == "kernel":
+                await uninterrupted(kernels.keep, *payload)
 
     def _understand(self, frame: Frame) -> tuple[str, Any]:
         """The event of a frame and what it carries. Raises the Problem of a failure, InternalError on nonsense."""
@@ -111,6 +138,8 @@ class Run:
             "signature": self._note_signature,
             "step": lambda frame: (Step.from_json(frame.body["step"]), bytes(frame.blobs[0])),
             "link": lambda frame: [str(name) for name in frame.body["objects"]],
+            "kernels": lambda frame: _checked_keys(frame.body["keys"]),
+            "kernel": lambda frame: (*_checked_keys([frame.body["key"]]), bytes(frame.blobs[0])),
             "succeeded": lambda frame: {name: frame.body[name] for name in ("timings", "verification", "manifest")},
             "failed": lambda frame: problem_from_json(frame.body["problem"]),
         }
@@ -157,30 +186,35 @@ class Run:
 
 def confinement_of(limits: Limits, folder: Path) -> Confinement:
     """What a compile worker may use."""
-    file_bytes = max(limits.library_bytes, limits.upload_bytes)
-    cpu_s = math.ceil(limits.compile_s) * 2
-    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+    file_bytes = max(limits.library_bytes, limits.unpacked_bytes)
+    return Confinement(
+        limits.compile_memory_bytes, limits.compile_cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid()
+    )
 
 
 def frame_limits_of(limits: Limits) -> FrameLimits:
     """What a compile worker may send at once."""
-    return FrameLimits(MAX_EVENT_JSON, limits.ir_bytes)
+    return FrameLimits(MAX_EVENT_JSON, max(limits.ir_bytes, MAX_KERNEL_BYTES))
 
 
-async def _link(pool: Pool, folder: Path, objects: list[str], library: str, limits: Limits) -> Frame:
-    """Links object files of the work folder in a worker that may start the linker; its answer, for the compile worker.
+def _checked_keys(keys: Any) -> list[str]:
+    if not isinstance(keys, list) or len(keys) > MAX_KERNELS or not all(map(is_key, keys)):
+        raise ValueError("these are no names of kernels")
+    return keys
 
-    Raises Problem when that worker is lost.
+
+async def _link(pool: Pool, folder: Path, library: str, limits: Limits, objects: list[str]) -> Frame:
+    """Links object files of the work folder; the answer for the compile worker.
+
+    Raises Problem when the linker is lost.
     """
     if not set(objects) <= set(COMPILE_FILES) or not objects:
         _raise_unintelligible("it wants to link files that are not its own")
-    confinement = Confinement(
-        LINK_MEMORY_BYTES, LINK_CPU_S, limits.library_bytes, str(folder), (library,), worker_uid()
-    )
-    deadline = Deadline(LINK_CPU_S, f"Linking the library was stopped after its limit of {LINK_CPU_S} s.")
-    async with pool.lend("link", confinement, FrameLimits(MAX_EVENT_JSON, 0), deadline, "while it linked") as linker:
-        await linker.send(Frame({"objects": objects, "output": library}))
-        return await linker.receive()
+    try:
+        await link(pool, folder, objects, library, limits)
+    except BuildFailed as problem:
+        return Frame({"event": "failed", "problem": problem.to_json()})
+    return Frame({"event": "linked"})
 
 
 def _raise_unintelligible(what: str) -> NoReturn:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
+import threading
 
 import uvicorn
 
@@ -29,7 +32,22 @@ class Server(uvicorn.Server):
         super()._log_started_message(listeners)  # type: ignore[arg-type]
         for server in self.servers:
             for sock in server.sockets:
-                host, port = sock.getsockname()[:2]
-                shown = f"[{host}]" if ":" in host else host
-                sys.stdout.write(f"relaxd listens on http://{shown}:{port}\n")
+                sys.stdout.write(f"relaxd listens on {_shown(sock)}\n")
         sys.stdout.flush()
+
+
+def end_with_stdin() -> None:
+    """Has this process end by SIGTERM when its standard input does."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()
+
+
+def _shown(sock: socket.socket) -> str:
+    if sock.family is socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -6,7 +6,13 @@ RequestProblem
 ├── CpuLacksFeatures      409 cpu-lacks-features
 ├── UnsupportedEncoding   415 unsupported-encoding
 ├── NotAuthenticated      401 not-authenticated
-└── NotPermitted          403 not-permitted
+├── NotPermitted          403 not-permitted
+├── CrossOrigin           403 cross-origin
+├── SlowRequest           408 slow-request
+├── MisdirectedRequest    421 misdirected-request
+├── RateLimited           429 rate-limited
+├── QuotaExceeded         429 quota-exceeded
+└── HeadTooLarge          431 head-too-large
 
 ServerProblem
 ├── WorkerLost            503 worker-lost
@@ -55,6 +61,47 @@ class NotPermitted(RequestProblem):
     """The API key has not the `scope` that this call needs. The operator gives scopes when a key is made."""
 
     slug, status, title = "not-permitted", 403, "The API key does not permit this"
+
+
+class CrossOrigin(RequestProblem):
+    """A browser says that the page of another origin sent this. Call the API from the page of this server, or from
+    a program that is no browser.
+    """
+
+    slug, status, title = "cross-origin", 403, "Another page may not call this"
+
+
+class MisdirectedRequest(RequestProblem):
+    """A server without API keys answers only where `Host` names its own machine: `localhost` or a loopback address."""
+
+    slug, status, title = "misdirected-request", 421, "The request was meant for another host"
+
+
+class SlowRequest(RequestProblem):
+    """The head or the body of the request came too slowly, and the connection was closed. Send it again, at one go."""
+
+    slug, status, title = "slow-request", 408, "The request came too slowly"
+
+
+class RateLimited(RequestProblem):
+    """The key sends more requests a second of this `scope` than it may. Send it again after `retry_after_s`."""
+
+    slug, status, title = "rate-limited", 429, "Too many requests"
+
+
+class QuotaExceeded(RequestProblem):
+    """The key has as much as it may have of `quota`: `compilations` that run or wait, or `stored_bytes`.
+
+    Send it again after `retry_after_s`, or DELETE Compilations that are not needed.
+    """
+
+    slug, status, title = "quota-exceeded", 429, "A quota is used up"
+
+
+class HeadTooLarge(RequestProblem):
+    """The request line and the headers are larger than `limit_bytes`, or there are too many headers. Send fewer."""
+
+    slug, status, title = "head-too-large", 431, "The head of the request is too large"
 
 
 class WorkerLost(ServerProblem):

@@ -84,7 +84,7 @@ class Sessions:
         settle: Callable[[Outcome | Problem], None],
         timeout_us: int | None = None,
     ) -> Call:
-        """As `run`, without waiting: `settle` gets the outcome, once, maybe before this returns.
+        """As `run`, without waiting: `settle` gets the outcome, once, in a later turn of the loop.
 
         Raises Overloaded, ShuttingDown.
         """
@@ -121,6 +121,10 @@ class Sessions:
         session = self._sessions.pop(key, None)
         if session is not None:
             self._spawn(self._drain(session))
+
+    def is_loaded(self, key: str) -> bool:
+        """Whether that Compilation's Artifact is loaded or being loaded."""
+        return key in self._sessions
 
     def loaded(self) -> int:
         """How many Artifacts are loaded or being loaded."""

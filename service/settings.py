@@ -18,7 +18,11 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server listens, where it keeps its data, its Limits, and what it may do without: layers, keys."""
+    """Where the server listens, where it keeps its data, its Limits, and what it may do without: layers, keys.
+
+    With `socket` it listens on a Unix socket of that path, in place of host and port. With `evict`, what was used
+    longest ago is deleted where a quota of stored bytes would refuse a request.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -26,11 +30,13 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     allow_weak_sandbox: bool = False
     insecure: bool = False
+    socket: Path | None = None
+    evict: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
+        if self.socket is not None or self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -39,8 +45,9 @@ class Settings:
 
 
 def default_limits() -> Limits:
-    """The Limits of this machine: one Compilation for each core that this process may use."""
-    return Limits(concurrent_compilations=max(1, len(os.sched_getaffinity(0))))
+    """The Limits of this machine: one Compilation for each core that this process may use, also for one caller."""
+    cores = max(1, len(os.sched_getaffinity(0)))
+    return Limits(concurrent_compilations=cores, caller_concurrent_compilations=cores)
 
 
 def limits_from_environment(environ: Mapping[str, str]) -> Limits:

@@ -17,9 +17,14 @@ from service.worker_user import worker_uid
 LIBRARY = "model.so"
 # One for each Compilation that a worker may be kept for.
 LIBRARIES = (LIBRARY, *(f"model{number}.so" for number in range(1, 8)))
+# The kernels: one file for each thread that makes them, and the archive of all.
+KERNEL_OBJECTS = tuple(f"kernel{number}.o" for number in range(16))
+KERNEL_ARCHIVE = "kernels.a"
+# What a link worker's program prints.
+PROGRAM_OUTPUT, PROGRAM_MESSAGES = PROGRAM_FILES = ("program.out", "program.err")
 COMPILE_FILES = (
     *("model.pt2", "model.pt", "lib0.o", "lib1.o", "lib2.o", "lib3.o", "devc.o"),
-    *(POSITION_FILE, *LIBRARIES),
+    *(KERNEL_ARCHIVE, *KERNEL_OBJECTS, POSITION_FILE, *LIBRARIES, *PROGRAM_FILES),
 )
 
 _numbers = itertools.count()

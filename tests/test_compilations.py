@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, folder: Path, script, limits: Limits) -> None:
         self.store = open_store(str(folder))
-        self.journal = Journal(folder / "journal")
+        self.journal = Journal(folder / "journal", self.store.size)
         self.pool = FakePool(lambda frame: script(frame, self.pool.work_dir))
         self.compilations = Compilations(self.journal, self.store, self.pool, limits)  # type: ignore[arg-type]
 

@@ -100,6 +100,25 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_a_journal_of_an_older_version_is_brought_up_to_date_with_the_sizes_of_its_objects(tmp_path):
+    path = tmp_path / "j"
+    old = Journal(path)
+    old.begin(compilation("a", State.SUCCEEDED), ["model", "library"])
+    old.claim("a", "ann")
+    old.close()
+    db = sqlite3.connect(path)
+    db.executescript(
+        "ALTER TABLE objects DROP COLUMN bytes; ALTER TABLE compilations DROP COLUMN used_s; DROP TABLE clock; "
+        "PRAGMA user_version = 3"
+    )
+    db.close()
+    new = Journal(path, {"model": 10, "library": 200}.__getitem__)
+    assert new.get("a") == compilation("a", State.SUCCEEDED)
+    assert new.stored_bytes("ann") == 210
+    assert new.unused() == ["a"]
+    new.close()
+
+
 def test_a_failed_write_leaves_the_journal_as_it_was(journal):
     journal.begin(compilation("a"), [])
     journal.add_step("a", STEP, "snap")

@@ -19,6 +19,8 @@ BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "mi
 
 # Tested through the file that is named: by themselves they have no behaviour that could be seen.
 TESTED_ELSEWHERE = {
+    "service/limits.py": "tests/test_settings.py",
+    "service/link_workers.py": "tests/worker/test_linking.py",
     "service/worker/bisecting.py": "tests/test_bisection.py",
     "service/compiler/rerun.py": "tests/api/test_repro.py",
     "service/repro.py": "tests/api/test_repro.py",
@@ -38,7 +40,6 @@ TESTED_ELSEWHERE = {
     "service/api/ir_schemas.py": "tests/api/test_schemas.py",
     "service/api/openapi.py": "tests/api/test_schemas.py",
     "service/api/tensors.py": "tests/api/test_infer.py",
-    "service/api/json_body.py": "tests/api/test_infer.py",
     "service/worker/__main__.py": "tests/test_pool.py",
     "service/worker/compiling.py": "tests/e2e/test_faults.py",
     "service/worker/inferring.py": "tests/api/test_infer.py",

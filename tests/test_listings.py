@@ -71,6 +71,37 @@ def test_wrapper_and_kernel_are_one_function_of_llvm():
     assert "raised" not in relu["text"]
 
 
+def test_llvm_says_of_which_line_it_is_made():
+    text = """\
+define internal fastcc i32 @relu_compute_(ptr %0) #1 !dbg !5 {
+    #dbg_value(ptr %0, !11, !DIExpression(), !15)
+  %1 = load float, ptr %0, !dbg !15
+  %2 = fadd float %1, %1, !dbg !16
+  ret i32 1
+}
+!15 = !DILocation(line: 0, scope: !5)
+!16 = !DILocation(line: 12, column: 3, scope: !5, inlinedAt: !17)
+"""
+    (relu,) = llvm_functions(text)
+    assert relu["made_of"] == [0, 0, 0, 12, 0, 0]
+
+
+def test_assembly_says_of_which_line_it_is_made():
+    table = """\
+Contents of the .debug_line section:
+
+CU: IRModule.CodeGenLLVM:
+File name                            Line number    Starting address    View    Stmt
+IRModule.CodeGenLLVM                           0              0x1000               x
+IRModule.CodeGenLLVM                           7              0x1000       1       x
+IRModule.CodeGenLLVM                           0              0x1020               x
+IRModule.CodeGenLLVM                           -              0x1021
+"""
+    loop, add = assembly_functions(table + ASSEMBLY)
+    assert add["made_of"] == [0, 7, 7]
+    assert loop["made_of"] == [0, 0]
+
+
 def test_assembly_is_cut_at_its_labels_and_loses_its_fillers():
     loop, add = assembly_functions(ASSEMBLY)
     assert add["name"] == "add"

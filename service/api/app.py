@@ -32,7 +32,8 @@ from service.api import (
     report,
     repro,
 )
-from service.api.access import Access
+from service.api.access import Access, Gate
+from service.api.browsers import Browsers
 from service.api.door import Door
 from service.api.head import HeadAsGet
 from service.api.openapi import complete
@@ -43,9 +44,12 @@ from service.errors import Problem
 from service.examinations import Examinations
 from service.inspections import Inspections
 from service.journal import Journal
+from service.kernel_store import KernelStore
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
+from service.rates import Rates
+from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings, check_sandbox
 from service.statistics import Statistics
@@ -91,7 +95,7 @@ def open_data(folder: Path) -> Data:
     """Opens or creates a data folder for this server alone. Raises StoreBusy, JournalTooNew, sqlite3.Error, OSError."""
     store = open_store(str(folder))
     try:
-        return Data(store, Journal(folder / "journal.sqlite3"))
+        return Data(store, Journal(folder / "journal.sqlite3", store.size))
     except BaseException:
         store.close()
         raise
@@ -99,19 +103,21 @@ def open_data(folder: Path) -> Data:
 
 def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
-    known = asked_keys(settings)
+    gate = Gate(asked_keys(settings), Rates(settings.limits))
+    local_only = gate.is_open and settings.is_local and not settings.insecure
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data, known),
+        lifespan=lambda app: _lifespan(app, settings, data, gate, local_only=local_only),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
     )
     problems.install(app)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=known)
+    app.add_middleware(Access, gate=gate)
+    app.add_middleware(Browsers, local_only=local_only)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -136,11 +142,11 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 @asynccontextmanager
 async def _lifespan(
-    app: FastAPI, settings: Settings, data: Data | None, known: Keys | None
+    app: FastAPI, settings: Settings, data: Data | None, gate: Gate, *, local_only: bool
 ) -> AsyncIterator[dict[str, Door]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
-    compilations = Compilations(data.journal, data.store, pool, settings.limits)
+    compilations = Compilations(data.journal, data.store, pool, settings.limits, _kernel_store(settings))
     sessions = Sessions(pool, settings.limits, data.store.scratch)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
@@ -149,21 +155,30 @@ async def _lifespan(
     check_sandbox(sandbox, settings)
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
-    app.state.services = Services(settings, data.store, pool, *parts, publications, Statistics(), sandbox)
-    starting: list[asyncio.Task[None]] = []
+    retention = Retention(data.journal, data.store, compilations, sessions, settings)
+    app.state.services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox)
+    tasks: list[asyncio.Task[None]] = []
     try:
         compilations.recover()
-        starting = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
+        tasks.append(asyncio.create_task(retention.keep_sweeping()))
         # For the fast lane; a server without it has no use for that.
-        yield {Door.STATE: Door(app.state.services, known)}
+        yield {Door.STATE: Door(app.state.services, gate, local_only=local_only)}
     finally:
-        for task in starting:
+        for task in tasks:
             task.cancel()
         await bisections.close()
         await compilations.close()
         await sessions.close()
         await pool.close()
         data.close()
+
+
+def _kernel_store(settings: Settings) -> KernelStore | None:
+    """None where callers cannot be told apart and may be strangers: the kernels of one would run for another."""
+    if asked_keys(settings) is None and not settings.is_local:
+        return None
+    return KernelStore(settings.data / "kernels", settings.limits.kernel_cache_bytes)
 
 
 async def _warm(pool: Pool, role: str) -> None:

@@ -94,6 +94,7 @@ async def post_compile(request: Request, services: ServicesDep, prefer: PreferHe
     receiver = await receive(request, services.store.scratch, services.settings.limits, needs_model=False)
     try:
         checked = await _check(receiver.parts, services)
+        await services.retention.make_room(checked)
     except BaseException:
         receiver.discard()
         raise

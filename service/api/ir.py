@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
+from service.api.browsers import STYLED
 from service.api.ir_schemas import DifferenceView, SnapshotView
 from service.api.problems import check_parameters
 from service.api.state import ServicesDep
@@ -100,7 +101,7 @@ def _answer(
     if representation == _TEXT:
         return PlainTextResponse(snapshot["text"], headers=headers)
     if representation == _HTML:
-        return HTMLResponse(to_html(snapshot, title, found.stage.value), headers=headers)
+        return HTMLResponse(to_html(snapshot, title, found.stage.value), headers={**headers, **STYLED})
     if representation == _DOT:
         return Response(to_dot(snapshot, title), media_type=_DOT, headers=headers)
     if representation == _MODEL_EXPLORER:

@@ -21,6 +21,15 @@ class BindingView(BaseModel):
     origins: list[int] = Field(default=[], description="Nodes of the model: positions in the origins of step 0.")
 
 
+class BlockView(BaseModel):
+    """A block of a kernel with its loops: lines of the function's text, counted from 1, and nodes of the model."""
+
+    name: str
+    first_line: int
+    last_line: int
+    origins: list[int]
+
+
 class FunctionView(BaseModel):
     """One function. `flops` and `bytes_moved` are null but for TensorIR of known shapes."""
 
@@ -35,6 +44,12 @@ class FunctionView(BaseModel):
     flops: int | None
     bytes_moved: int | None
     origins: list[int] = []
+    blocks: list[BlockView] = Field(default=[], description="Of a kernel that was fused, where they are known.")
+    made_of: list[int] | None = Field(
+        default=None,
+        description="Of `tir`, `llvm` and `asm`: for each line of `text`, the line of the kernel of the same name "
+        "after the last step that it was made of; 0 where that is not known.",
+    )
     text: str
 
 
@@ -56,6 +71,13 @@ class InnerPassView(BaseModel):
     text: str | None
 
 
+class ExampleView(BaseModel):
+    """The example inputs and PyTorch eager's outputs, by name, as POST /infer has them; not where they are large."""
+
+    inputs: dict[str, JsonValue]
+    outputs: dict[str, JsonValue]
+
+
 class SnapshotView(BaseModel):
     """The IR after one step."""
 
@@ -67,6 +89,7 @@ class SnapshotView(BaseModel):
     changes: FunctionChangesView | None
     inner: list[InnerPassView] | None = Field(default=None, description="With `expand`.")
     origins: list[dict[str, JsonValue]] | None = Field(default=None, description="Of step 0: the model's nodes.")
+    example: ExampleView | None = Field(default=None, description="Of step 0, where every step is verified.")
 
 
 class OriginView(BaseModel):

@@ -55,7 +55,8 @@ def _parse_strictly(data: bytes, what: str) -> JsonObject:
         raise MalformedRequest(f'{what} has a bare {name}, which is not JSON. Write it as a string: "{name}".')
 
     try:
-        value = json.loads(data, object_pairs_hook=no_duplicates, parse_constant=no_constants)
+        # Not the bytes: `json` would guess UTF-16 and UTF-32 as well, which JSON between machines never is (RFC 8259).
+        value = json.loads(data.decode(), object_pairs_hook=no_duplicates, parse_constant=no_constants)
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"{what} is not UTF-8: {error.reason} at byte {error.start}.") from error
     except json.JSONDecodeError as error:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -18,7 +19,7 @@ from service.statistics import BATCHES, BUCKETS_S
 router = APIRouter(tags=["about"])
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Requests, errors, run times and Compilations since the server started, in Prometheus's text format."""
     check_parameters(request)
@@ -85,6 +86,13 @@ class _Snapshot(Collector):
         for phase, cpu_ms in sorted(compilations.cpu_ms.items()):
             spent.add_metric([phase], cpu_ms / 1e3)
         yield spent
+        kernels = CounterMetricFamily(
+            "relaxd_kernels", "Kernels that Compilations had of earlier ones, or made", labels=["outcome"]
+        )
+        if compilations.kernels is not None:
+            kernels.add_metric(["known"], compilations.kernels.found)
+            kernels.add_metric(["made"], compilations.kernels.missed)
+        yield kernels
         now = GaugeMetricFamily("relaxd_compilations_now", "Compilations that run or wait", labels=["state"])
         for state, count in compilations.counts().items():
             now.add_metric([state], count)

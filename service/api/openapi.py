@@ -6,10 +6,11 @@ from typing import Any
 
 from service import pass_context
 from service.api.bisect_schemas import BisectRequest
-from service.api.problems import MEDIA_TYPE
+from service.api.problems import MEDIA_TYPE, OIP
 from service.api.schemas import CompileRequest, InferRequest, ProblemView
 from service.catalogue import Catalogue, PassInfo
 
+_OIP_ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 _REF = "#/components/schemas/{model}"
 
 
@@ -33,10 +34,14 @@ def complete(schema: dict[str, Any], catalogue: Catalogue | None) -> dict[str, A
         "description": "A Problem; docs/errors.md lists all types.",
         "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}},
     }
-    for operations in schema["paths"].values():
+    error = {
+        "description": "What is wrong, as the Open Inference Protocol says it.",
+        "content": {"application/json": {"schema": _OIP_ERROR}},
+    }
+    for path, operations in schema["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)
-            operation["responses"]["default"] = problem
+            operation["responses"]["default"] = error if path.startswith(OIP) else problem
     return schema
 
 

@@ -42,7 +42,7 @@ def install(app: FastAPI) -> None:
 
 # Under this path the errors are those of the Open Inference Protocol.
 OIP = "/v2"
-_OIP_STATUSES = (401, 403, 404, 405, 413, 415)
+_OIP_STATUSES = (401, 403, 404, 405, 413, 415, 421, 429)
 
 
 def respond(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

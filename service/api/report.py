@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
+from service.api.browsers import STYLED
 from service.api.problems import check_parameters
 from service.api.state import ServicesDep
 from service.errors import Problem
@@ -41,4 +42,4 @@ async def get_report(
     snapshots = services.compilations.snapshots(compilation.id, [step.index for step in steps])
     page = await asyncio.to_thread(render, compilation, snapshots, services.settings.limits, measured, note)
     # Also for a browser that shows it from here: what is in it comes from strangers.
-    return HTMLResponse(page, headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
+    return HTMLResponse(page, headers=STYLED)

@@ -13,6 +13,7 @@ from service.examinations import Examinations
 from service.inspections import Inspections
 from service.pool import Pool
 from service.publications import Publications
+from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings
 from service.statistics import Statistics
@@ -32,6 +33,7 @@ class Services:
     examinations: Examinations
     bisections: Bisections
     publications: Publications
+    retention: Retention
     statistics: Statistics
     sandbox: dict[str, dict[str, str]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def build_executable(mod: IRModule, target: Any) -> Any:
         if not any(isinstance(function, tirx.PrimFunc) for function in mod.functions.values()):
             mod = _with_a_kernel(mod)
         if threads(target) != 1:
-            mod = _with_threads(mod, threads(target))
+            mod = with_threads(mod, threads(target))
         with extended(pass_config(mod)):
             return relax.build(mod, target=target, relax_pipeline=None)
 
@@ -76,8 +76,8 @@ def _with_a_kernel(mod: IRModule) -> IRModule:
     return mod
 
 
-def _with_threads(mod: IRModule, number: int) -> IRModule:
-    """A module whose library says with how many threads it is to be run."""
+def with_threads(mod: IRModule, number: int) -> IRModule:
+    """`mod` whose library says with how many threads it is to be run."""
     tell = tirx.PrimFunc([], tirx.Return(tirx.const(number, "int32")))
     mod = IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     mod[THREADS] = tell.with_attr("global_symbol", THREADS)
@@ -88,14 +88,16 @@ def _sequence(passes: list[Any], mod: IRModule) -> IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def write_library(executable: Any, job: CompileJob, link: Linker) -> int:
-    """Links `executable` to `job.library_path`; objects go to `job.work_dir`. The library's size in bytes.
+def write_library(executable: Any, job: CompileJob, link: Linker, archives: Sequence[str] = ()) -> int:
+    """Links `executable` and all of `archives` to `job.library_path`; its objects go to `job.work_dir`.
+
+    Returns the library's size in bytes.
 
     Raises BuildFailed when linking fails, OutputTooLarge when the library is over its limit.
     """
 
     def fcompile(output: str, objects: list[str], **_: Any) -> None:
-        link(output, objects)
+        link(output, [*objects, *archives])
 
     executable.export_library(job.library_path, fcompile=fcompile, workspace_dir=job.work_dir)
     size = Path(job.library_path).stat().st_size
@@ -110,7 +112,7 @@ def write_library(executable: Any, job: CompileJob, link: Linker) -> int:
 
 def link_with_ld(output: str, objects: list[str]) -> None:
     """The default Linker: plain `ld`, a tenth of the time of a compiler driver and the same bytes every time."""
-    command = ["ld", "-shared", "--build-id=none", "-o", output, *objects]
+    command = ["ld", "-shared", "--build-id=none", "-o", output, "--whole-archive", *objects]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own files
     except FileNotFoundError as error:

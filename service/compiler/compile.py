@@ -6,14 +6,16 @@ from typing import Any
 
 from tvm import IRModule
 
-from service.compiler.build import Linker, build_executable, link_with_ld, manifest, write_library
+from service.compiler.build import Linker, link_with_ld, manifest, write_library
 from service.compiler.clock import Duration
 from service.compiler.context import pass_context
+from service.compiler.example import example_json
 from service.compiler.foreign import boundary
 from service.compiler.importers import ImportedModel, find_importer
 from service.compiler.inner_passes import InnerPasses, position_notes
+from service.compiler.kernel_objects import KnownKernels, NoKernels, make_objects, split, write_archive
 from service.compiler.pipeline import Emit, Pipeline, begin
-from service.compiler.results import BuildRecorder
+from service.compiler.results import MemoryRecorder, Result, results
 from service.compiler.step_numbers import StepNumbers
 from service.compiler.target import cpu_flags, tvm_target
 from service.compiler.verify import example_case, make_cases, verify
@@ -34,9 +36,10 @@ def compile_model(job: CompileJob, emit: Emit, link: Linker = link_with_ld) -> N
 class Compiler:
     """One Model, compiled by one Recipe after another: the steps that a Recipe has in common with the last are kept."""
 
-    def __init__(self, emit: Emit, link: Linker = link_with_ld) -> None:
+    def __init__(self, emit: Emit, link: Linker = link_with_ld, known: KnownKernels | None = None) -> None:
         self._emit = emit
         self._link = link
+        self._known = known or NoKernels()
         self._importing = Duration()
         self._model: ImportedModel | None = None
         self._numbers: StepNumbers | None = None
@@ -54,7 +57,9 @@ class Compiler:
             self._numbers = _numbers(job, self._model, target)
             inner = InnerPasses(position_notes(job.work_dir))
             origins = self._model.origins
-            self._pipeline = Pipeline(target, job.limits, self._emit, self._numbers, origins, job.keep, inner)
+            checks = self._numbers
+            example = None if checks is None else example_json(checks.case, self._model.signature)
+            self._pipeline = Pipeline(target, job.limits, self._emit, checks, origins, job.keep, inner, example)
             self._pipeline.import_step(self._model.module, self._importing, self._model.notes)
         else:
             self._importing = Duration()
@@ -84,14 +89,10 @@ class Compiler:
         last = len(job.recipe.passes)
         self._emit(begin("build", last, None), ())
         building = Duration()
-        recorder = BuildRecorder()
         sentence = "The module could not be built"
         with building.measure(), pipeline.inner.named(mod), boundary(BuildFailed, sentence, job.limits, step=last):
-            with pass_context(job.recipe.context, [recorder, pipeline.inner]):
-                executable = build_executable(mod, target)
-            results = list(recorder.results(executable))
-            library_bytes = write_library(executable, job, self._link)
-        for index, result in enumerate(results, start=last + 1):
+            made, library_bytes = self._build(job, target, mod, pipeline.inner)
+        for index, result in enumerate(made, start=last + 1):
             pipeline.result_step(index, result)
         self._emit(begin("verify", last, None), ())
         with pipeline.verifying.measure():
@@ -101,6 +102,17 @@ class Compiler:
         told["cpu_flags"] = cpu_flags(target)
         told["verification"] = {name: verification[name] for name in ("depth", "tolerances")}
         return {"verification": verification, "manifest": told, "timings": _timings(phases)}
+
+    def _build(self, job: CompileJob, target: Any, mod: IRModule, inner: InnerPasses) -> tuple[list[Result], int]:
+        """Writes the library; the stages of the build, and the library's bytes."""
+        memory, splitting = MemoryRecorder(), Duration()
+        with pass_context(job.recipe.context, [memory, inner]):
+            with splitting.measure():
+                executable, functions = split(mod, target)
+            kernels = make_objects(functions, target, job.work_dir, self._known, position_notes(job.work_dir))
+        made = list(results(executable, splitting, memory.plan, kernels))
+        archives = [write_archive(kernels, job.work_dir)] if kernels.objects else []
+        return made, write_library(executable, job, self._link, archives)
 
 
 def _timings(phases: dict[str, Duration]) -> list[JsonObject]:

@@ -21,13 +21,15 @@ def pass_context(context: PassContext, instruments: Sequence[Any] = ()) -> Any:
     )
 
 
-def extended(config: JsonObject) -> Any:
-    """The context that holds now with more settings."""
-    now = tvm.transform.PassContext.current()
+def extended(
+    config: JsonObject, context: Any = None, instruments: Sequence[Any] = (), disabled: Sequence[str] = ()
+) -> Any:
+    """`context`, or the one that holds now, with more settings; with other instruments where these are given."""
+    now = context or tvm.transform.PassContext.current()
     return tvm.transform.PassContext(
         opt_level=now.opt_level,
         required_pass=list(now.required_pass),
-        disabled_pass=list(now.disabled_pass),
+        disabled_pass=[*now.disabled_pass, *disabled],
         config={**dict(now.config.items()), **config},
-        instruments=list(now.instruments),
+        instruments=list(instruments or now.instruments),
     )

@@ -88,7 +88,7 @@ def _histogram_of_file(job: CompileJob) -> list[JsonObject]:
     """The operators of a file that PyTorch cannot load, by number of uses; empty where the format does not tell."""
     if job.format is not ModelFormat.EXPORTED_PROGRAM:
         return []
-    uses = operator_uses(Path(job.model_path), ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
+    uses = operator_uses(Path(job.model_path), ArchiveLimits.of(job.limits))
     counts = Counter(use.operator.removeprefix("torch.ops.") for use in uses)
     return [{"name": name, "count": count} for name, count in counts.most_common()]
 

@@ -43,7 +43,7 @@ class KernelCache:
                 # A virtual machine looks for what its own library lacks among the global functions. Imported into
                 # each executable, the kernels would be made machine code anew for each.
                 tvm.register_global_func(symbol, library[symbol], override=True)
-        calling = _CallsBySymbol(lowered, symbols).rewritten()
+        calling = calling_by_symbol(lowered, symbols)
         with self._target:
             # Its module, since the executable as such would have the C source of no kernel at all compiled first.
             return relax.build(calling, self._target, relax_pipeline=None).mod
@@ -64,6 +64,11 @@ class KernelCache:
         return symbol, True
 
 
+def calling_by_symbol(mod: IRModule, symbols: dict[str, str]) -> IRModule:
+    """The Relax functions of `mod` alone, which call its kernels by their symbols in place of their names."""
+    return _CallsBySymbol(mod, symbols).rewritten()
+
+
 @relax.expr_functor.mutator
 class _CallsBySymbol(relax.PyExprMutator):  # type: ignore[misc]
     """Calls kernels by their symbols, which the virtual machine looks up in the libraries."""
@@ -74,7 +79,6 @@ class _CallsBySymbol(relax.PyExprMutator):  # type: ignore[misc]
         self._called = symbols
 
     def rewritten(self) -> IRModule:
-        """The Relax functions of the module alone."""
         functions = {
             gvar: self.visit_expr(function)
             for gvar, function in self._mod.functions.items()

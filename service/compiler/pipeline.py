@@ -39,7 +39,7 @@ class Pipeline:
     """Runs the steps of one Compilation and emits each when it is done. It keeps all modules where it `can_go_back`.
 
     `numbers` is given when they are to be checked at every step; `origins` has the node of the model of each
-    variable of the imported module.
+    variable of the imported module; `example` is told with the import.
     """
 
     target: Any
@@ -49,11 +49,12 @@ class Pipeline:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     can_go_back: bool = False
     inner: InnerPasses = field(default_factory=InnerPasses)
+    example: JsonObject | None = None
     spent: Duration = field(default_factory=Duration)
     verifying: Duration = field(default_factory=Duration)
 
     def __post_init__(self) -> None:
-        self._snapshots = Snapshots(self.limits.ir_bytes, self.origins)
+        self._snapshots = Snapshots(self.limits.ir_bytes, self.origins, self.example)
         self._checkpoints: list[_Checkpoint] = []
 
     def import_step(self, mod: IRModule, duration: Duration, notes: tuple[str, ...]) -> None:

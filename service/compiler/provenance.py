@@ -13,7 +13,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from service.compiler.block_origins import BlockOrigins
 from service.errors import JsonObject
 
 Origins = frozenset[int]
@@ -47,14 +49,16 @@ class Provenance:
         """`origin_of` has the position of the node of each variable that the importer made."""
         self._origin_of = origin_of
         self._old: dict[str, _Graph] | None = None
+        self._blocks = BlockOrigins()
 
-    def state(self) -> dict[str, _Graph] | None:
+    def state(self) -> Any:
         """The functions of the latest step, which do not change later."""
-        return self._old
+        return self._old, self._blocks.state()
 
-    def restore(self, state: dict[str, _Graph] | None) -> None:
+    def restore(self, state: Any) -> None:
         """Goes on from the step of that state."""
-        self._old = state
+        self._old, blocks = state
+        self._blocks.restore(blocks)
 
     def follow(self, entries: list[JsonObject]) -> list[JsonObject]:
         """The functions of the next step, each and each of its bindings with its ``origins``, sorted."""
@@ -69,8 +73,15 @@ class Provenance:
         for graph in graphs.values():
             graph.compute_keys()
         functions = _origins_of_functions(graphs)
+        self._blocks.follow(entries, {name: graph.calls() for name, graph in (self._old or {}).items()})
         self._old = graphs
-        return [_with_origins(entry, graphs.get(entry["name"]), functions[entry["name"]]) for entry in entries]
+        return [
+            {
+                **_with_origins(entry, graphs.get(entry["name"]), functions[entry["name"]]),
+                "blocks": self._blocks.of(entry),
+            }
+            for entry in entries
+        ]
 
 
 class _Graph:
@@ -120,6 +131,11 @@ class _Graph:
             self.keys[name] = self.key(name, self.keys)
             self.by_key[self.keys[name]].add(name)
 
+    def calls(self) -> list[tuple[str, Origins]]:
+        """The functions that are called, in order, with the origins of the calls."""
+        called = ((node.get("callee"), self.origins.get(name, NONE)) for name, node in self.nodes.items())
+        return [(callee, origins) for callee, origins in called if callee is not None]
+
     @property
     def result(self) -> str | None:
         """The variable that the function returns; None where it is a tuple."""
@@ -137,6 +153,7 @@ class _Succession:
         # What a variable goes on as, in names of before; and all of these.
         self._anchors: dict[str, set[str]] = {}
         self._taken: set[str] = set()
+        self._rewritten = _rewritten_calls(before, after)
 
     def carry(self) -> None:
         """Gives all of `after`, and what the new functions hold, their origins."""
@@ -151,6 +168,10 @@ class _Succession:
                 after.keys[name] = inside if inside is not None else after.key(name, after.keys)
                 if after.keys[name] in before.by_key and node["op"] != "return":
                     self._anchor(name, before.by_key[after.keys[name]])
+                elif name in self._rewritten:
+                    old = self._rewritten[name]
+                    after.keys[name] = before.keys[old]
+                    self._anchor(name, {old})
         for name, node in after.nodes.items():
             if node["op"] not in ("parameter", "return"):
                 self._give(name, node)
@@ -181,7 +202,11 @@ class _Succession:
         if inside:
             after.origins[name] = frozenset(inside)
         elif name in self._anchors:
-            after.origins[name] = NONE.union(*(before.origins.get(each, NONE) for each in self._anchors[name]))
+            anchors = self._anchors[name]
+            if name in self._rewritten and before.nodes[self._rewritten[name]].get("callee") != node["callee"]:
+                # A kernel of another name may do what its neighbours did that are gone.
+                anchors = anchors | self._beside(name, anchors)
+            after.origins[name] = NONE.union(*(before.origins.get(each, NONE) for each in anchors))
         if not after.origins.get(name):
             after.origins[name] = self._of_place(name)
         group = self._new.get(node.get("callee", ""))
@@ -192,9 +217,8 @@ class _Succession:
 
     def _of_place(self, name: str) -> Origins:
         """The origins of what stood before where `name` stands now."""
-        before, after = self._before, self._after
-        above = self._anchored(_walk([name], after.inputs, self._anchors)[1])
-        below = self._anchored(_walk([name], after.readers, self._anchors)[1])
+        before = self._before
+        above, below = self._around(name)
         gone = set(before.nodes) - self._taken
         downwards = _walk(above, before.readers, self._taken)[0] if above else gone
         upwards = _walk(below or {"return"}, before.inputs, self._taken)[0]
@@ -202,8 +226,48 @@ class _Succession:
         # Nothing is gone in between: it was made of what it goes to, or of what it comes from.
         return origins or NONE.union(*(before.origins.get(each, NONE) for each in (below - {"return"}) or above))
 
+    def _beside(self, name: str, olds: set[str]) -> set[str]:
+        """What is gone between `olds`, which `name` goes on as, and what stood before and after them."""
+        before = self._before
+        above, below = self._around(name)
+        found: set[str] = set()
+        for upper, lower in ((olds, below or {"return"}), (above, olds)):
+            found |= _walk(upper, before.readers, self._taken)[0] & _walk(lower, before.inputs, self._taken)[0]
+        return found
+
+    def _around(self, name: str) -> tuple[set[str], set[str]]:
+        """What stood where `name` comes from, and what stood where it goes to."""
+        above = _walk([name], self._after.inputs, self._anchors)[1]
+        below = _walk([name], self._after.readers, self._anchors)[1]
+        return self._anchored(above), self._anchored(below)
+
     def _anchored(self, names: set[str]) -> set[str]:
         return {old for name in names for old in self._anchors[name]}
+
+
+def _rewritten_calls(before: _Graph, after: _Graph) -> dict[str, str]:
+    """Calls of kernels by the calls that they go on as: of the same kernel, or of one whose name they add to.
+
+    A pass that rewrites a kernel names it after the old one (``matmul_last``), which is gone then. Where a kernel is
+    called as often as before, its calls have kept their order.
+    """
+    old, new = _by_callee(before), _by_callee(after)
+    found: dict[str, str] = {}
+    for callee, names in new.items():
+        earlier = [each for each in old if each not in new and callee.startswith(f"{each}_")]
+        origin = callee if callee in old else max(earlier, key=len, default="")
+        if len(old.get(origin, ())) == len(names):
+            found.update(zip(names, old[origin], strict=True))
+    return found
+
+
+def _by_callee(graph: _Graph) -> dict[str, list[str]]:
+    """The calls of each function, in order."""
+    calls: dict[str, list[str]] = defaultdict(list)
+    for name, node in graph.nodes.items():
+        if "callee" in node:
+            calls[node["callee"]].append(name)
+    return calls
 
 
 def _walk(

@@ -20,7 +20,10 @@ PRESETS: dict[str, tuple[str, tuple[str | JsonObject, ...]]] = {
     ),
     "fast": (
         "The quickest code: the generic road, then images with the channels last, and kernels made for the CPU.",
-        ("fold_views", "generic", "fuse_epilogues", "fuse_views", "channels_last", "legalize_ops", "schedule"),
+        (
+            *("conv1d_as_conv2d", "conv3d_as_conv2d", "fold_views", "generic"),
+            *("fuse_epilogues", "fuse_views", "channels_last", "legalize_ops", "schedule"),
+        ),
     ),
     "integration": (
         "The road of the lecture on importing: lower what is not lowered yet by an operator map, fuse by the loops.",

@@ -14,16 +14,15 @@ from typing import Any
 import tvm
 from tvm import IRModule, relax
 
-from service.compiler.clock import Duration, Stopwatch
-from service.compiler.functions import bytes_of, describe, readable_back
+from service.compiler.clock import Duration
+from service.compiler.functions import bytes_of, readable_back
+from service.compiler.kernel_objects import Kernels
 from service.errors import JsonObject
-from service.listings import bytecode_functions, llvm_functions, snapshot_of
+from service.listings import bytecode_functions, snapshot_of
 from service.nouns import Stage
 
-# The passes of TVM's build that part one result from the next.
+# The pass of TVM that plans which tensors share memory.
 _PLANNED = "StaticPlanBlockMemory"
-_FIRST_OF_TIR = "tirx.BindTarget"
-_FIRST_OF_HOST = "tirx.MakePackedAPI"
 
 
 @dataclass(frozen=True)
@@ -38,52 +37,30 @@ class Result:
 
 
 @tvm.instrument.pass_instrument
-class BuildRecorder:
-    """Sees the passes of one build: keeps the module at the places that are worth showing, and the time up to them."""
+class MemoryRecorder:
+    """Sees the passes of one build, and what the plan of the memory allocates."""
 
     def __init__(self) -> None:
-        self.lowered: IRModule | None = None
-        self.memory: JsonObject = {}
-        self._clock = Stopwatch()
-        self._phases: dict[Stage, Duration] = {}
-
-    def run_before_pass(self, mod: IRModule, info: Any) -> None:
-        """Called by TVM before each pass, nested ones too."""
-        if info.name == _FIRST_OF_TIR and Stage.VM not in self._phases:
-            self._end(Stage.VM)
-        elif info.name == _FIRST_OF_HOST and self.lowered is None:
-            self.lowered = mod
-            self._end(Stage.TIR)
+        self.plan: JsonObject = {}
 
     def run_after_pass(self, mod: IRModule, info: Any) -> None:
         """Called by TVM after each pass."""
         if info.name == _PLANNED:
-            self.memory = _memory_plan(mod)
-
-    def results(self, executable: Any) -> Iterator[Result]:
-        """The stages of a build that has ended, `executable` its result."""
-        self._end(Stage.LLVM)
-        yield self._result(Stage.VM, bytecode_functions(readable_back(executable.as_text())), {"memory": self.memory})
-        if self.lowered is not None:
-            # The target is the same for all, and long.
-            kernels = [(gvar, each.without_attr("target")) for gvar, each in self.lowered.functions.items()]
-            entries = [describe(_kernel_name(gvar, function), function).entry for gvar, function in kernels]
-            yield self._result(Stage.TIR, sorted(entries, key=lambda entry: str(entry["name"])), {})
-        libraries = [module for module in executable.mod.imports if module.kind == "llvm"]
-        llvm = [entry for library in libraries for entry in llvm_functions(library.inspect_source("ll"))]
-        yield self._result(Stage.LLVM, llvm, {})
-
-    def _end(self, stage: Stage) -> None:
-        self._phases[stage] = self._clock.lap()
-
-    def _result(self, stage: Stage, entries: list[JsonObject], details: JsonObject) -> Result:
-        blob = json.dumps(snapshot_of(entries), ensure_ascii=False).encode()
-        return Result(stage, blob, len(entries), self._phases.get(stage, Duration()), details)
+            self.plan = _memory_plan(mod)
 
 
-def _kernel_name(gvar: Any, function: Any) -> str:
-    symbol = (function.attrs or {}).get("global_symbol")
-    return str(symbol or gvar.name_hint)
+def results(executable: Any, splitting: Duration, memory: JsonObject, kernels: Kernels) -> Iterator[Result]:
+    """The stages of a build that has ended: its `executable`, which took `splitting`, and its kernels."""
+    bytecode = bytecode_functions(readable_back(executable.as_text()))
+    yield _result(Stage.VM, bytecode, splitting, {"memory": memory})
+    known = {"kernels": len(kernels.objects), "known_kernels": sum(each.known for each in kernels.objects)}
+    yield _result(Stage.TIR, [each.tir for each in kernels.objects], kernels.lowering, known)
+    yield _result(Stage.LLVM, [entry for each in kernels.objects for entry in each.llvm], kernels.generating, known)
+
+
+def _result(stage: Stage, entries: list[JsonObject], duration: Duration, details: JsonObject) -> Result:
+    blob = json.dumps(snapshot_of(entries), ensure_ascii=False).encode()
+    return Result(stage, blob, len(entries), duration, details)
 
 
 def _memory_plan(mod: IRModule) -> JsonObject:

@@ -46,12 +46,17 @@ class Snapshots:
     Functions that a pass left as they were are described once.
     """
 
-    def __init__(self, limit_bytes: int, origins: Mapping[str, Origin] | None = None) -> None:
-        """`origins` has the node of the model of each variable that the importer made."""
+    def __init__(
+        self, limit_bytes: int, origins: Mapping[str, Origin] | None = None, example: JsonObject | None = None
+    ) -> None:
+        """`origins` has the node of the model of each variable that the importer made; the first Snapshot tells it.
+
+        It tells `example`, too: inputs, and what PyTorch makes of them.
+        """
         nodes = list(dict.fromkeys((origins or {}).values()))
         positions = {origin: position for position, origin in enumerate(nodes)}
         self._provenance = Provenance({name: positions[origin] for name, origin in (origins or {}).items()})
-        self._origins: list[JsonObject] | None = [origin.to_json() for origin in nodes]
+        self._of_the_first: JsonObject = {"origins": [origin.to_json() for origin in nodes], "example": example}
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._described: dict[Any, Described] = {}
@@ -70,9 +75,9 @@ class Snapshots:
         changes = _changes(before, {entry["name"]: entry for entry in entries})
         text = readable_back(mod.script(show_meta=False))
         document: JsonObject = {"text": text, "functions": self._provenance.follow(entries), "changes": changes}
-        if self._origins is not None:
-            # Once, with the first: the others refer to it.
-            document["origins"], self._origins = self._origins, None
+        document |= self._of_the_first
+        # Once: the others refer to it.
+        self._of_the_first = {}
         blob = json.dumps(document, ensure_ascii=False).encode()
         self._account(len(blob), **where)
         figures = self._figures(entries, changes, {name: ops[name] - self._ops[name] for name in ops | self._ops})

@@ -26,6 +26,12 @@ class Store(Protocol):
     def delete(self, digest: str) -> None:
         """Forgets that digest; unknown digests are ignored."""
 
+    def size(self, digest: str) -> int:
+        """The bytes of that digest; 0 when it is not there."""
+
+    def used_bytes(self) -> int:
+        """The bytes of all that it holds."""
+
     def digests(self) -> set[str]:
         """All that it holds."""
 

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,8 @@ class DirectoryStore:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(mode=0o700)
         self._objects.mkdir(exist_ok=True, mode=0o700)
+        self._counting = threading.Lock()
+        self._used = sum(path.stat().st_size for path in self._objects.glob("??/*"))
 
     @property
     def scratch(self) -> Path:
@@ -71,7 +74,9 @@ class DirectoryStore:
                 os.fsync(opened.fileno())
             # Readable for the users that workers run as; the folder above keeps everybody else out.
             file.chmod(0o444)
+            size = file.stat().st_size
             file.rename(target)
+            self._count(size)
             _sync_directory(target.parent)
             _sync_directory(self._objects)
 
@@ -96,13 +101,29 @@ class DirectoryStore:
         return path.absolute()
 
     def delete(self, digest: str) -> None:
+        size = self.size(digest)
         self._file(digest).unlink(missing_ok=True)
+        self._count(-size)
+
+    def size(self, digest: str) -> int:
+        try:
+            return self._file(digest).stat().st_size
+        except OSError:
+            return 0
+
+    def used_bytes(self) -> int:
+        with self._counting:
+            return self._used
 
     def digests(self) -> set[str]:
         return {path.name for path in self._objects.glob("??/*")}
 
     def close(self) -> None:
         self._lock.close()
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self._used += change
 
     def _file(self, digest: str) -> Path:
         return self._objects / digest[:2] / digest

@@ -17,6 +17,7 @@ from service.compiler.inspecting import decomposable_operators, inspect_model, s
 from service.compiler.recipes import load_catalogue
 from service.compiler.target import toolchain
 from service.errors import InternalError, JsonObject, MemoryLimitExceeded, Problem, problem_from_json
+from service.kernel_store import MAX_KERNEL_BYTES
 from service.nouns import CompileJob, ModelFormat
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
 from service.worker.bisecting import bisect
@@ -80,7 +81,25 @@ def _compiler(peer: socket.socket) -> Compiler:
         if answer.body["event"] == "failed":
             raise problem_from_json(answer.body["problem"])
 
-    return Compiler(emit, link)
+    return Compiler(emit, link, _KernelsOfServer(peer))
+
+
+class _KernelsOfServer:
+    """The kernels that the web process keeps for this caller."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+
+    def find(self, keys: list[str]) -> dict[str, bytes]:
+        send_frame(self._peer, Frame({"event": "kernels", "keys": keys}))
+        answer = receive_frame(self._peer, FrameLimits())
+        if answer is None:
+            raise BrokenPipeError
+        return {str(key): bytes(blob) for key, blob in zip(answer.body["keys"], answer.blobs, strict=True)}
+
+    def keep(self, key: str, made: bytes) -> None:
+        if len(made) <= MAX_KERNEL_BYTES:
+            send_frame(self._peer, Frame({"event": "kernel", "key": key}, (made,)))
 
 
 def _problem(error: BaseException, job: CompileJob) -> Problem:

@@ -1,61 +1,60 @@
 """The link role: object files to a shared library by `ld`, and a library to assembly by `objdump`.
 
-In a process that may start these two programs and do little else.
+The worker becomes that program: it may replace itself by these two, and can start no process beside itself.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
-import subprocess
 from pathlib import Path
+from typing import NoReturn
 
-from service.errors import BuildFailed, Problem
+from service.errors import BuildFailed, JsonObject, Problem
 from service.wire import Frame, FrameLimits, receive_frame, send_frame
-
-LINK_S = 120
+from service.work_folder import PROGRAM_MESSAGES, PROGRAM_OUTPUT
 
 
 def work(peer: socket.socket, _descriptors: list[int]) -> None:
-    """Receives one request about files of the current folder, answers ``linked``, ``disassembled`` or ``failed``.
+    """Receives one request about files of the current folder, and runs it; answers ``failed`` where that cannot be.
 
-    ``{"objects", "output"}`` asks for a library, ``{"op": "disassemble", "library"}`` for the text of one.
+    ``{"objects", "output"}`` asks for a library, ``{"op": "disassemble", "library"}`` for the text of one. How it ended
+    is told by the exit code, what the program said is in the two files of `service.work_folder`.
     """
     frame = receive_frame(peer, FrameLimits())
     if frame is None:
         return
+    peer.set_inheritable(False)
     try:
-        if frame.body.get("op") == "disassemble":
-            answer = Frame({"event": "disassembled"}, (disassemble(str(frame.body["library"])),))
-        else:
-            link([str(name) for name in frame.body["objects"]], str(frame.body["output"]))
-            answer = Frame({"event": "linked"})
+        become(*command_of(frame.body))
     except Problem as problem:
-        answer = Frame({"event": "failed", "problem": problem.to_json()})
-    send_frame(peer, answer)
+        send_frame(peer, Frame({"event": "failed", "problem": problem.to_json()}))
 
 
-def link(objects: list[str], output: str) -> None:
-    """Plain `ld`: a tenth of the time of a compiler driver, and the same bytes every time. Raises BuildFailed."""
-    _run("ld", ["-shared", "--build-id=none", "-o", output, *objects])
+def command_of(request: JsonObject) -> tuple[str, list[str]]:
+    """The program of a request and its arguments. Raises KeyError.
+
+    Plain `ld` takes a tenth of the time of a compiler driver, and gives the same bytes every time.
+    """
+    if request.get("op") == "disassemble":
+        # And the table of their lines.
+        options = ["--disassemble", "--disassembler-options=intel", "--no-show-raw-insn", "--dwarf=decodedline"]
+        return "objdump", [*options, str(request["library"])]
+    objects = [str(name) for name in request["objects"]]
+    # Archives among them whole.
+    return "ld", ["-shared", "--build-id=none", "-o", str(request["output"]), "--whole-archive", *objects]
 
 
-def disassemble(library: str) -> bytes:
-    """The instructions of a shared library in Intel's syntax, as `objdump` prints them. Raises BuildFailed."""
-    return _run("objdump", ["--disassemble", "--disassembler-options=intel", "--no-show-raw-insn", library])
-
-
-def _run(program: str, arguments: list[str]) -> bytes:
+def become(program: str, arguments: list[str]) -> NoReturn:
+    """Replaces this process. Raises BuildFailed where the program cannot be run."""
     found = shutil.which(program)
     if found is None:
         raise BuildFailed(f"The program `{program}` is not installed on the server. Tell the operator.")
-    # By its real path: the sandbox lets this process run that file.
-    command = [str(Path(found).resolve()), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=LINK_S)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired) as error:
+        for descriptor, name in ((1, PROGRAM_OUTPUT), (2, PROGRAM_MESSAGES)):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_TRUNC), descriptor)
+        # By its real path: the sandbox lets this process run that file.
+        os.execve(str(Path(found).resolve()), [program, *arguments], {})  # noqa: S606
+    except OSError as error:
         raise BuildFailed(f"The program `{program}` could not be run: {error}.") from error
-    if done.returncode != 0:
-        message = done.stderr.decode(errors="replace").strip()[:300]
-        raise BuildFailed(f"The program `{program}` failed: {message}")
-    return done.stdout

@@ -44,12 +44,20 @@ _PYTHON_FOLDERS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What a role may do beyond reading what Python needs: `may_exec` starts the linker and the disassembler."""
+    """What a role may do beyond reading what Python needs: groups of system calls, and programs that it may become."""
 
-    may_exec: bool = False
+    calls: tuple[str, ...]
+    programs: tuple[str, ...] = ()
 
 
-POLICIES = {"compile": Policy(), "infer": Policy(), "link": Policy(may_exec=True)}
+POLICIES = {
+    # It computes, and writes its results into the files that were made for them.
+    "compile": Policy(("core", "threads", "writing")),
+    # It computes, and writes nothing.
+    "infer": Policy(("core", "threads")),
+    # It becomes one of two programs, which write and start nothing.
+    "link": Policy(("core", "writing", "exec"), ("ld", "objdump")),
+}
 
 
 def confine(role: str, limits: Confinement, parent: int) -> dict[str, str]:
@@ -77,7 +85,7 @@ def confine(role: str, limits: Confinement, parent: int) -> dict[str, str]:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     layers["no_new_privs"] = "on"
     layers["landlock"] = _try(lambda: landlock.restrict(rules))
-    layers["seccomp"] = _try(lambda: seccomp.install(can_exec=policy.may_exec))
+    layers["seccomp"] = _try(lambda: seccomp.install(policy.calls))
     return layers
 
 
@@ -128,7 +136,7 @@ def _set_limits(limits: Confinement) -> None:
     data = _private_bytes() + limits.memory_bytes
     _limit(resource.RLIMIT_DATA, data, data)
     # The soft limit sends SIGXCPU, which says why the process died; the hard one SIGKILL, should that be blocked.
-    _limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 5)
+    _limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
     _limit(resource.RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes)
     _limit(resource.RLIMIT_NOFILE, 256, 256)
     _limit(resource.RLIMIT_CORE, 0, 0)
@@ -156,15 +164,16 @@ def _rules(policy: Policy, writable: tuple[str, ...]) -> list[Rule]:
     """Libraries, devices and facts about the machine, the current folder, and the files made for results."""
     rules = [Rule(path, READ) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
     rules += [Rule(path, READ) for path in _PYTHON_FOLDERS]
-    rules += [Rule(path, READ_FILE | WRITE_FILE) for path in ("/dev/null", "/dev/zero")]
+    # Not /dev/zero: mapped and shared, it is memory that no limit counts.
+    rules.append(Rule("/dev/null", READ_FILE | WRITE_FILE))
     facts = (
         "/dev/urandom", "/dev/random", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/proc/self",
         "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/osrelease",
         "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage",
     )  # fmt: skip
     rules += [Rule(path, READ) for path in facts]
-    if policy.may_exec:
-        programs = [Path(shutil.which(name) or f"/usr/bin/{name}").resolve() for name in ("ld", "objdump")]
+    if policy.programs:
+        programs = [Path(shutil.which(name) or f"/usr/bin/{name}").resolve() for name in policy.programs]
         rules += [Rule(str(path), READ_FILE | EXECUTE) for path in (*programs, *_LOADERS)]
     rules.append(Rule(".", READ))
     return rules + [Rule(name, WRITE) for name in writable]

@@ -27,45 +27,55 @@ _NUMBER, _ARCH = 0, 4
 
 _CLONE_THREAD = 0x00010000
 
+_Calls = dict[str, tuple[int | None, int | None]]
+
 # name: (x86-64, aarch64). None: that architecture has no such call.
-_ALLOWED: dict[str, tuple[int | None, int | None]] = {
+_CORE: _Calls = {
     # the hot ones first: the program is searched from the top
-    "futex": (202, 98), "read": (0, 63), "write": (1, 64), "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226),
+    "futex": (202, 98), "read": (0, 63), "write": (1, 64), "munmap": (11, 215), "mprotect": (10, 226),
     "madvise": (28, 233), "brk": (12, 214), "recvfrom": (45, 207), "sendto": (44, 206), "recvmsg": (47, 212),
-    "sendmsg": (46, 211), "clock_gettime": (228, 113), "sched_yield": (24, 124), "mremap": (25, 216),
+    "sendmsg": (46, 211), "clock_gettime": (228, 113), "mremap": (25, 216),
     # files that are open or that Landlock lets it open
-    "open": (2, None), "openat": (257, 56), "close": (3, 57), "close_range": (436, 436), "stat": (4, None),
-    "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62),
-    "pread64": (17, 67), "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66), "access": (21, None),
-    "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78),
-    "getdents64": (217, 61), "getcwd": (79, 17), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
-    "fallocate": (285, 47), "copy_file_range": (326, 285), "sendfile": (40, 71), "umask": (95, 166),
-    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pipe2": (293, 59), "msync": (26, 227),
-    "mincore": (27, 232),
+    "open": (2, None), "openat": (257, 56), "close": (3, 57), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
+    "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62), "pread64": (17, 67), "readv": (19, 65),
+    "writev": (20, 66), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439),
+    "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17),
+    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     # waiting
-    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create1": (291, 20),
-    "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22), "eventfd2": (290, 19),
-    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_getres": (229, 114), "gettimeofday": (96, 169),
-    "time": (201, None), "restart_syscall": (219, 128),
-    # the sockets that it was given
-    "shutdown": (48, 210), "getsockopt": (55, 209), "setsockopt": (54, 208), "getsockname": (51, 204),
-    "getpeername": (52, 205),
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "nanosleep": (35, 101),
+    "clock_nanosleep": (230, 115), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None),
+    "restart_syscall": (219, 128),
+    # the socket that it was given
+    "shutdown": (48, 210), "getsockopt": (55, 209), "getsockname": (51, 204), "getpeername": (52, 205),
     # itself
-    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
-    "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "exit": (60, 93),
-    "exit_group": (231, 94), "set_tid_address": (218, 96), "set_robust_list": (273, 99), "get_robust_list": (274, 100),
-    "rseq": (334, 293), "arch_prctl": (158, None), "membarrier": (324, 283), "getrandom": (318, 278),
-    "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175),
-    "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None), "getsid": (124, 156), "getpgid": (121, 155),
-    "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158), "uname": (63, 160), "sysinfo": (99, 179),
-    "getrlimit": (97, 163), "getrusage": (98, 165), "times": (100, 153), "getcpu": (309, 168),
-    "sched_getaffinity": (204, 123), "sched_setaffinity": (203, 122), "sched_getscheduler": (145, 120),
-    "sched_getparam": (143, 121), "sched_get_priority_max": (146, 125), "sched_get_priority_min": (147, 126),
-    "getpriority": (140, 141), "wait4": (61, 260), "getitimer": (36, 102), "setitimer": (38, 103), "pause": (34, None),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "sigaltstack": (131, 132),
+    "exit": (60, 93), "exit_group": (231, 94), "set_robust_list": (273, 99), "rseq": (334, 293),
+    "getrandom": (318, 278), "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174),
+    "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "uname": (63, 160), "sysinfo": (99, 179),
+    "getrlimit": (97, 163), "getrusage": (98, 165), "times": (100, 153), "sched_getaffinity": (204, 123),
 }  # fmt: skip
 
+# Threads, for the workers that compute. Starting one is `clone`, which depends on its flags.
+_THREADS: _Calls = {
+    "sched_yield": (24, 124), "set_tid_address": (218, 96), "get_robust_list": (274, 100), "membarrier": (324, 283),
+    "getcpu": (309, 168), "sched_setaffinity": (203, 122), "sched_getscheduler": (145, 120),
+    "sched_getparam": (143, 121), "sched_get_priority_max": (146, 125), "sched_get_priority_min": (147, 126),
+    "getpriority": (140, 141), "mincore": (27, 232),
+}  # fmt: skip
+
+# Writing to the files that were made for it, for the workers that have any.
+_WRITING: _Calls = {
+    "pwrite64": (18, 68), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83), "fallocate": (285, 47),
+    "copy_file_range": (326, 285), "sendfile": (40, 71), "umask": (95, 166), "msync": (26, 227),
+}  # fmt: skip
+
+# Becoming another program, for the link worker only: the call, and what a C library does when it starts.
+_EXEC: _Calls = {"execve": (59, 221), "arch_prctl": (158, None), "set_tid_address": (218, 96)}
+
+GROUPS = {"core": _CORE, "threads": _THREADS, "writing": _WRITING, "exec": _EXEC}
+
 # Nothing honest in a worker calls these: the process is killed, and its death is noticed.
-_HOSTILE: dict[str, tuple[int | None, int | None]] = {
+_HOSTILE: _Calls = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "bpf": (321, 280), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "mount": (165, 40), "umount2": (166, 39),
@@ -80,9 +90,7 @@ _HOSTILE: dict[str, tuple[int | None, int | None]] = {
     "personality": (135, 92), "syslog": (103, 116), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18),
 }  # fmt: skip
 
-# Starting another program, for the link worker only.
-_EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "vfork": (58, None)}
-
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 _TCGETS, _FIOCLEX = 0x5401, 0x5451
 # Not FIONBIO and F_SETFL: the flags of an eventfd belong to the web process too, which must never block at one.
 _F_SETFL = 4
@@ -94,6 +102,7 @@ class _Architecture:
     column: int
     audit: int
     seccomp: int
+    mmap: int
     clone: int
     clone3: int
     kill: int
@@ -106,8 +115,8 @@ class _Architecture:
 
 
 _ARCHITECTURES = {
-    "x86_64": _Architecture(0, 0xC000003E, 317, 56, 435, 62, 234, 200, 16, 72, 157, 302),
-    "aarch64": _Architecture(1, 0xC00000B7, 277, 220, 435, 129, 131, 130, 29, 25, 167, 261),
+    "x86_64": _Architecture(0, 0xC000003E, 317, 9, 56, 435, 62, 234, 200, 16, 72, 157, 302),
+    "aarch64": _Architecture(1, 0xC00000B7, 277, 222, 220, 435, 129, 131, 130, 29, 25, 167, 261),
 }
 
 
@@ -139,8 +148,11 @@ def _unless_argument(number: int, index: int, refused: int, verdict: int) -> lis
     return [_instruction(_JEQ, number, 0, len(body)), *body]
 
 
-def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
-    """The BPF program for this architecture and process. Raises KeyError for an architecture that is not known."""
+def build_filter(machine: str, groups: tuple[str, ...], pid: int) -> bytes:
+    """The BPF program for this architecture and process, which may call what is in these `GROUPS`.
+
+    Raises KeyError for an architecture that is not known.
+    """
     arch = _ARCHITECTURES[machine]
     refuse = _ERRNO | _EPERM
     program = [
@@ -152,13 +164,17 @@ def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
     if machine == "x86_64":
         # The x32 ABI has numbers of its own for the same calls.
         program += [_instruction(_JGE, 0x40000000, 0, 1), _instruction(_RETURN, _KILL)]
-    tables = [(_ALLOWED, _ALLOW), (_HOSTILE, _KILL)] + ([(_EXEC, _ALLOW)] if can_exec else [])
+    program += _private_memory(arch)
+    tables = [*((GROUPS[group], _ALLOW) for group in groups), (_HOSTILE, _KILL)]
     for table, verdict in tables:
         for numbers in table.values():
             number = numbers[arch.column]
             if number is not None:
                 program += _return_if(number, verdict)
-    program += _threads_only(arch, can_exec)
+    if "threads" in groups:
+        program += _threads_only(arch)
+    # The flags lie behind a pointer, which a filter cannot follow. ENOSYS makes the C library use clone.
+    program += _return_if(arch.clone3, _ERRNO | _ENOSYS)
     # Signals to itself, as abort() sends them; never to another process.
     for number in (arch.kill, arch.tgkill):
         program += _if_argument(number, 0, [pid], refuse)
@@ -171,27 +187,36 @@ def build_filter(machine: str, *, can_exec: bool, pid: int) -> bytes:
     return b"".join(program)
 
 
-def _threads_only(arch: _Architecture, can_exec: bool) -> list[bytes]:
-    if can_exec:
-        return [*_return_if(arch.clone, _ALLOW), *_return_if(arch.clone3, _ERRNO | _ENOSYS)]
+def _private_memory(arch: _Architecture) -> list[bytes]:
+    """Memory that is shared and belongs to no file is counted by no limit of a process: it cannot be had."""
+    body = [
+        _instruction(_LOAD, _argument(3)),
+        _instruction(_JSET, _MAP_ANONYMOUS, 1, 0),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_JSET, _MAP_SHARED, 1, 0),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _ERRNO | _EPERM),
+    ]
+    return [_instruction(_JEQ, arch.mmap, 0, len(body)), *body]
+
+
+def _threads_only(arch: _Architecture) -> list[bytes]:
     body = [
         _instruction(_LOAD, _argument(0)),
         _instruction(_JSET, _CLONE_THREAD, 0, 1),
         _instruction(_RETURN, _ALLOW),
         _instruction(_RETURN, _ERRNO | _EPERM),
     ]
-    clone = [_instruction(_JEQ, arch.clone, 0, len(body)), *body]
-    # Its flags lie behind a pointer, which a filter cannot follow. ENOSYS makes the C library use clone.
-    return clone + _return_if(arch.clone3, _ERRNO | _ENOSYS)
+    return [_instruction(_JEQ, arch.clone, 0, len(body)), *body]
 
 
-def install(*, can_exec: bool) -> None:
-    """Puts all threads of this process under the filter, for good. Raises OSError, KeyError.
+def install(groups: tuple[str, ...]) -> None:
+    """Puts all threads of this process under the filter, for good, also as another program. Raises OSError, KeyError.
 
-    no_new_privs must be set. A filter that could exec still has its children under itself.
+    no_new_privs must be set.
     """
     machine = platform.machine()
-    program = build_filter(machine, can_exec=can_exec, pid=os.getpid())
+    program = build_filter(machine, groups, os.getpid())
     instructions = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
     prog = ctypes.create_string_buffer(header, len(header))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from relaxd import Client
@@ -29,8 +31,6 @@ def guarded(new_server, tmp_path_factory):
 
 
 def compile_as(server, key, path, **request):
-    import json
-
     with path.open("rb") as file:
         parts = {"model": (path.name, file), "request": (None, json.dumps({"passes": "generic", **request}))}
         return server.http.post("/compile", files=parts, headers=bearer(key))
@@ -171,3 +171,58 @@ def test_an_address_of_others_needs_a_key_or_the_word_insecure(tmp_path):
     assert refused.returncode == 1
     assert "keys create" in refused.stderr
     assert "--insecure" in refused.stderr
+
+
+@pytest.fixture
+def limited(new_server):
+    """A server where a key may do little."""
+    server = new_server()
+    keys = Keys(server.data)
+    made = {name: keys.create(name, ("compile", "infer")) for name in ("alice", "bob")}
+    server.stop()
+    settings = {
+        "RELAXD_READ_REQUESTS_PER_S": "0.1",
+        "RELAXD_BURST_S": "50",
+        "RELAXD_CALLER_CONCURRENT_COMPILATIONS": "1",
+        "RELAXD_CALLER_QUEUED_COMPILATIONS": "1",
+        "RELAXD_CALLER_STORED_BYTES": "7000000",
+    }
+    return new_server(**settings), made
+
+
+def test_a_key_has_its_rate_and_its_quotas_and_is_told_when_to_come_again(limited, model_file, tmp_path):
+    server, keys = limited
+    answers = [server.http.get("/compile", headers=bearer(keys["alice"])) for _ in range(6)]
+    assert [answer.status_code for answer in answers[:5]] == [200] * 5
+    refused = answers[5]
+    assert (refused.status_code, refused.json()["type"]) == (429, "/problems/rate-limited")
+    assert refused.headers["retry-after"] == str(refused.json()["retry_after_s"])
+    assert 1 <= int(refused.headers["retry-after"]) <= 10
+    assert server.http.get("/compile", headers=bearer(keys["bob"])).status_code == 200
+
+    busy = ["fuse_dense_add", "legalize_ops"]
+    sent = []
+    for count in range(3):
+        with model_file("deep").open("rb") as file:
+            parts = {
+                "model": file,
+                "request": (None, json.dumps({"passes": busy + ["annotate_tir_op_pattern"] * count})),
+            }
+            head = {**bearer(keys["alice"]), "Prefer": "respond-async"}
+            sent.append(server.http.post("/compile", files=parts, headers=head))
+    assert [answer.status_code for answer in sent] == [202, 202, 429]
+    assert sent[2].json()["quota"] == "compilations"
+    assert sent[2].headers["retry-after"] == "5"
+    # Others are let in, and do not wait for both.
+    assert compile_as(server, keys["bob"], model_file("mlp")).status_code == 201
+    for answer in sent[:2]:
+        key = answer.json()["id"]
+        assert server.http.delete(f"/compile/{key}", headers=bearer(keys["alice"])).status_code == 204
+
+    assert compile_as(server, keys["bob"], model_file("mlp")).status_code == 200
+    large = tmp_path / "large.pt2"
+    large.write_bytes(model_file("deep").read_bytes())
+    with zipfile.ZipFile(large, "a") as archive:
+        archive.writestr("deep/extra/more", bytes(1 << 20))
+    refused = compile_as(server, keys["bob"], large)
+    assert (refused.status_code, refused.json()["quota"]) == (429, "stored_bytes")

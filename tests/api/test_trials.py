@@ -160,7 +160,7 @@ def test_a_caller_that_hangs_up_is_no_fault_of_the_server(new_server):
     host, port = server.url.removeprefix("http://").split(":")
     for path in ("/infer", "/compile"):
         with socket.create_connection((host, int(port))) as sock:
-            sock.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n".encode())
+            sock.sendall(f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n".encode())
             sock.sendall(b"Content-Type: multipart/form-data; boundary=B\r\n\r\n--B")
             time.sleep(0.2)
     assert server.http.get("/healthz").status_code == 200

@@ -208,7 +208,7 @@ def test_an_upload_that_never_ends_is_stopped_at_the_limit(new_server):
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
         sock.sendall(
-            b"POST /compile HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=B\r\n"
+            b"POST /compile HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=B\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         head = part("model", b"")[:-2]

@@ -270,3 +270,23 @@ def test_delete_is_a_delete_and_gives_nothing() -> None:
         with pytest.raises(errors.UnknownCompilation):
             client.get(ID)
     assert fake.sent()[0] == f"DELETE /compile/{ID}"
+
+
+def test_verify_checks_every_step_of_what_was_compiled_without_the_model() -> None:
+    fake = FakeRelaxd(compilation())
+    with connect(fake) as client:
+        verdict = client.get(ID).verify()
+    assert verdict.passed
+    request = next(each for each in fake.requests if each.method == "POST")
+    sent = parts(request)
+    assert "model" not in sent
+    document = json.loads(sent["request"])
+    assert document["verify"] == "every_step"
+    assert (document["from"], document["passes"]) == ({"id": ID, "step": 1}, [])
+
+
+def test_verify_asks_nothing_where_every_step_was_checked() -> None:
+    fake = FakeRelaxd({**compilation(), "verify": "every_step"})
+    with connect(fake) as client:
+        assert client.get(ID).verify().passed
+    assert [request.method for request in fake.requests] == ["GET"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import io
 import socket
 
 import httpx
 import numpy as np
 import pytest
 from relaxd import AsyncClient, AsyncCompilation, Client, Compilation, ServerUnreachable, Step, calls, errors
+from rich.console import Console
 
 from .fake_relaxd import ID, FakeRelaxd, compilation, problem, problem_response
 
@@ -38,7 +40,7 @@ def test_the_asynchronous_class_has_the_same_methods_and_parameters(sync: type, 
 def test_a_compilation_has_typed_fields() -> None:
     with connect(FakeRelaxd(compilation())) as client:
         compiled = client.get(ID)
-    assert (compiled.id, compiled.state, compiled.verify, compiled.ended) == (ID, "succeeded", "artifact", True)
+    assert (compiled.id, compiled.state, compiled.checks, compiled.ended) == (ID, "succeeded", "artifact", True)
     assert (compiled.model.filename, compiled.model.size_bytes) == ("mlp.pt2", 5)
     assert compiled.signature is not None
     assert compiled.signature.inputs[0].shape == ("batch", 3)
@@ -179,6 +181,22 @@ def test_cancelling_the_task_stops_the_waiting_and_not_the_compilation(monkeypat
         async with AsyncClient("http://server", transport=httpx.MockTransport(fake)) as client:
             await asyncio.wait_for(client.compile(b"PK"), timeout=0.2)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(asyncio.TimeoutError):
         asyncio.run(use())
     assert fake.sent() == ["POST /compile", f"GET /compile/{ID}"]
+
+
+def test_what_is_found_out_shows_itself_in_terminals_and_notebooks() -> None:
+    with connect(FakeRelaxd(compilation())) as client:
+        compiled = client.get(ID)
+    verification = compiled.verification
+    assert verification is not None
+    assert str(verification).splitlines()[0] == "the numbers are PyTorch's: largest error 1.0e-07"
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(verification)
+    assert "output_0" in console.export_text()
+    html = compiled._repr_html_()
+    assert "<table>" in html
+    assert ID in html
+    assert "the numbers are PyTorch&#x27;s" in html
+    assert "fuse_dense_add" in html

@@ -55,6 +55,12 @@ def test_compile_watch_look_and_infer_over_the_course_recipe(
         assert compiled.verification.passed
         assert compiled.model.filename == "mlp.pt2"
         assert all(step.error is not None and step.error < 1e-4 for step in compiled.steps)
+        assert compiled.verify().first_wrong is None
+        plain = client.compile(model, passes="course")
+        assert plain.checks == "artifact"
+        checked = plain.verify()
+        assert checked.passed
+        assert checked.raw["steps"] == {"first_wrong": None, "first_jump": None}
         assert "R.function" in compiled.ir("fusion")
         assert "T.prim_func" in compiled.ir("fuse_tir")
         assert compiled.diff("import", "fusion").startswith("--- import\n+++ fusion\n")

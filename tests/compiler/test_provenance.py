@@ -136,6 +136,25 @@ def test_passing_names_that_mean_another_thing_after_a_pass_are_not_trusted() ->
     assert followed["pool"] == [2]
 
 
+def test_kernels_that_a_pass_renames_go_on_as_the_old_ones() -> None:
+    """As fuse_epilogues and channels_last do: the first takes its neighbour in, the names of others grow."""
+    provenance = Provenance({"a": 0, "b": 1, "c": 2, "d": 3})
+
+    def chain(*calls: tuple[str, str]) -> list[dict[str, Any]]:
+        names = ["x", *[name for name, _ in calls]]
+        nodes = [
+            node(name, "call_tir", names[at], callee=callee, arguments=[names[at]])
+            for at, (name, callee) in enumerate(calls)
+        ]
+        return [entry("main", X, *nodes, node(RETURN, RETURN, names[-1])), *[entry(callee) for _, callee in calls]]
+
+    provenance.follow(chain(("a", "conv"), ("b", "pool"), ("c", "reshape"), ("d", "matmul")))
+    joined = origins(provenance.follow(chain(("lv", "conv"), ("lv1", "pool_reshape"), ("lv2", "matmul"))))
+    assert joined == {"x": [], "lv": [0], "lv1": [1, 2], "lv2": [3], "return": []}
+    renamed = origins(provenance.follow(chain(("lv3", "conv_last"), ("lv", "pool_reshape_last"), ("lv1", "matmul"))))
+    assert renamed == {"x": [], "lv3": [0], "lv": [1, 2], "lv1": [3], "return": []}
+
+
 def kernels_with_source(run: Run) -> tuple[int, int]:
     nodes = run.snapshots[0]["origins"]
     last = run.snapshots[len(run.steps) - 1]
@@ -154,6 +173,16 @@ def test_kernels_lead_back_to_source_lines(name: str, make_run: MakeRun, tmp_pat
         kernels, sourced = kernels_with_source(run)
         assert kernels > 0 or recipe == "none"
         assert sourced >= 0.95 * kernels, (recipe, kernels, sourced)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+def test_scheduled_kernels_come_from_a_few_nodes_each(make_run: MakeRun, tmp_path: Path) -> None:
+    """No kernel of the default recipe comes from the whole model: one layer at most is in it, for each of its calls."""
+    path = save(*zoo.make("resnet18"), tmp_path / "given.pt2")
+    run = make_run(path, "fast")
+    compile_model(run.job, run.emit)
+    main = next(each for each in run.snapshots[len(run.steps) - 1]["functions"] if each["name"] == "main")
+    assert all(len(each["origins"]) <= 6 for each in main["bindings"])
 
 
 def test_a_residual_network_is_traced_exactly(make_run: MakeRun, tmp_path: Path) -> None:

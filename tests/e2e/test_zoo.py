@@ -17,12 +17,13 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("preset", ["fast", "generic"])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_architecture_gives_eagers_answers(server, tmp_path, name):
+def test_an_architecture_gives_eagers_answers(server, tmp_path, name, preset):
     model, answers = tmp_path / "model.pt2", tmp_path / "answers.npz"
     command = [sys.executable, "-W", "ignore", "-m", "tests.zoo", name, str(model), str(answers)]
     subprocess.run(command, cwd=ROOT, check=True)
-    answer = server.compile(model, {"passes": "generic"})
+    answer = server.compile(model, {"passes": preset})
     assert answer.status_code == 201, answer.json()
     compilation = answer.json()
     names = [spec["name"] for spec in compilation["signature"]["inputs"]]

@@ -423,6 +423,25 @@ def graph_depth(files: Files, marker: Path) -> Files:
 
 
 @change
+def nodes_200_000(files: Files, marker: Path) -> Files:
+    def edit(value: Any) -> None:
+        nodes = graph(value)["nodes"]
+        value["graph_module"]["graph"]["nodes"] = nodes[:1] * 200_000 + nodes
+
+    return program(files, edit)
+
+
+@change
+def input_of_a_petabyte(files: Files, marker: Path) -> Files:
+    def edit(value: Any) -> None:
+        for meta in graph(value)["tensor_values"].values():
+            meta["sizes"] = [{"as_int": 1 << 50}]
+            meta["strides"] = [{"as_int": 1}]
+
+    return program(files, edit)
+
+
+@change
 def traversal(files: Files, marker: Path) -> Files:
     return {**files, f"data/../../../../{marker}": b"x"}
 

@@ -114,6 +114,14 @@ CHANGES: dict[str, Callable[[Files, Path], Files | bytes]] = {
     "traversal": lambda files, marker: {**files, f"data/../../../..{marker}": b"x"},
     "machine_code": lambda files, marker: {**files, "lib/evil.so": b"\x7fELF"},
     "bomb": lambda files, marker: bomb(files),
+    "lines_200_000": _code(
+        "    return torch", lambda marker: "    input = torch.relu(input)\n" * 200_000 + "    return torch"
+    ),
+    "depth": _code(CALL, lambda marker: "torch.relu(" * 5000 + "input" + ")" * 5000),
+    "loop_without_end": _code(
+        "    return torch", lambda marker: "    while True:\n      input = torch.relu(input)\n    return torch"
+    ),
+    "huge_tensor": _code(CALL, lambda marker: "torch.zeros([1099511627776], dtype=None)"),
     "no_code": lambda files, marker: {name: data for name, data in files.items() if not name.startswith("code/")},
 }
 

@@ -16,6 +16,7 @@ VIEWS = {
     "profile": ".kernels tbody tr",
     "accuracy": ".accuracy-view table",
     "try": ".try-view .primary",
+    "bisect": ".bisect-view .empty",
 }
 
 
@@ -52,6 +53,10 @@ def test_nothing_serious_in_any_view(open_page, compiled, viewport, scheme):
         expect(page.locator(ready).first).to_be_visible()
         found[view] = serious(page)
         assert not overflows(page), view
+    page.goto(f"/#c={compilation['id']}")
+    page.get_by_role("button", name="Passes of TVM inside of fuse_ops").click()
+    expect(page.locator(".inner-open").first).to_be_visible()
+    found["inside"] = serious(page)
     page.goto(f"/#c={compilation['id']}&panes=model,2~4")
     expect(page.locator(".pane-diff .row").first).to_be_visible()
     found["diff"] = serious(page)

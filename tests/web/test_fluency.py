@@ -38,10 +38,21 @@ def test_the_first_view_is_there_within_a_second(open_page):
 def test_five_megabytes_of_llvm_scroll_fluidly(open_page, compiled):
     compilation = compiled("digits-mlp")
     body = "\n".join(f"  %{n} = fmul contract <16 x float> %{n - 1}, %w{n}, !dbg !{n % 97}" for n in range(1, 40_000))
-    text = "\n".join(f"define i32 @__tvm_ffi_fused_{part}(ptr %args) {{\n{body}\n}}\n" for part in range(2))
+    texts = [f"define i32 @__tvm_ffi_fused_{part}(ptr %args) {{\n{body}\n}}\n" for part in range(2)]
+    text = "\n".join(texts)
     assert len(text) > 5_000_000
+    functions = [
+        {
+            "name": f"fused_{part}",
+            "text": each,
+            "bindings": [],
+            "made_of": [line % 97 for line in range(each.count("\n"))],
+        }
+        for part, each in enumerate(texts)
+    ]
+    answer = json.dumps({"text": text, "functions": functions})
     page = open_page()
-    page.route("**/ir/llvm?*", lambda route: route.fulfill(body=text, content_type="text/plain"))
+    page.route("**/ir/llvm?*", lambda route: route.fulfill(body=answer, content_type="application/json"))
     at = len(compilation["steps"]) + 2
     page.goto(f"/#c={compilation['id']}&panes={at}&at=0")
     expect(page.locator(".code .row").first).to_be_visible()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 
 from playwright.sync_api import Page, expect
+
+from tests.conftest import ROOT
 
 
 def open_compilation(open_page, compilation, rest: str = "", **options) -> Page:
@@ -21,8 +24,10 @@ def lit(page: Page, pane: int) -> list[str]:
     return rows.all_inner_texts()
 
 
-def test_a_newcomer_gets_from_nothing_to_a_lit_diff_and_a_prediction(open_page):
-    page = open_page()
+def test_a_newcomer_gets_from_nothing_to_a_lit_diff_and_a_prediction(open_page, new_server):
+    """As the README tells it, on a server that has just been started; five minutes are far more than it takes."""
+    began = time.monotonic()
+    page = open_page(base_url=new_server().url)
     page.get_by_role("button", name="Digits MLP").click()
     expect(page.locator(".inspection")).to_contain_text("9,610 parameters")
     expect(page.locator(".operators")).to_contain_text("addmm")
@@ -45,6 +50,21 @@ def test_a_newcomer_gets_from_nothing_to_a_lit_diff_and_a_prediction(open_page):
     expect(page.locator(".logits li")).to_have_count(10)
     expect(page.locator(".logits .best .index")).to_have_text("7")
     expect(page.locator(".output")).to_contain_text("PyTorch eager")
+    assert time.monotonic() - began < 300
+
+
+def test_all_that_the_readme_names_is_on_the_page(open_page, compiled):
+    section = (ROOT / "README.md").read_text().split("## The explorer page")[1].split("\n## ")[0]
+    page = open_page()
+    expect(page.get_by_role("button", name="Compile", exact=True)).to_be_visible()
+    page = open_compilation(open_page, compiled("digits-mlp"))
+    names = set(re.findall(r"\*\*([^*]+)\*\*", section)) - {"Compile"}
+    assert names == {"Graph", "Profile", "Accuracy", "Try it", "Bisect"}
+    for name in names:
+        expect(page.get_by_role("tab", name=name, exact=True)).to_be_visible()
+    page.locator(".side-recipe > summary", has_text="Recipe").click()
+    expect(page.get_by_role("button", name="Compile again")).to_be_visible()
+    expect(page.locator(".step-diff").first).to_be_visible()
 
 
 def test_a_line_of_source_lights_its_counterparts_down_to_the_assembly(open_page, compiled):
@@ -65,6 +85,33 @@ def test_a_line_of_source_lights_its_counterparts_down_to_the_assembly(open_page
     assembly.locator(".row", has_text="__tvm_ffi_fused_matmul_add_relu:").first.click()
     assert any("activated" in line for line in lit(page, 0))
     assert not any("logits" in line for line in lit(page, 0))
+
+
+def test_a_line_inside_of_a_kernel_lights_what_is_made_of_it(open_page, compiled):
+    """One operator of three that were fused: its node, its block, its lowered line, its instructions, and no other."""
+    compilation = compiled("digits-mlp")
+    last = len(compilation["steps"]) - 1
+    panes = ",".join(f"{last + offset}" for offset in (0, 2, 3, 4))
+    page = open_compilation(open_page, compilation, f"&panes=model,{panes}", viewport={"width": 1900, "height": 900})
+    expect(page.locator(".pane").nth(4).locator(".row").first).to_be_visible()
+    page.locator(".pane-model .row-node", has_text="relu").click()
+    fused, lowered, llvm, assembly = (lit(page, pane) for pane in range(1, 5))
+    assert any('T.sblock("relu")' in line or 'T.sblock("compute")' in line for line in fused)
+    assert not any("matmul_intermediate[" in line and "+" in line for line in fused), fused
+    assert any("relu" in line or "compute" in line for line in lowered)
+    assert all("!dbg" in line for line in llvm)
+    assert all(re.search(r"[0-9a-f]+:  ", line) for line in assembly)
+    # And back, from an instruction to the one node.
+    page.keyboard.press("Escape")
+    expect(page.locator(".row.lit")).to_have_count(0)
+    instruction = (
+        page.locator(".pane").nth(4).locator(".row", has_text=assembly[0].strip().split("\n")[-1].strip()[:12]).first
+    )
+    instruction.locator("code").click(position={"x": 8, "y": 8})
+    nodes = [each for each in lit(page, 0) if "▾" not in each]
+    assert len(nodes) == 1
+    assert "relu" in nodes[0]
+    assert lit(page, 2) == lowered
 
 
 def test_hovering_lights_and_leaving_puts_it_out(open_page, compiled):

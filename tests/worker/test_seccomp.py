@@ -6,16 +6,17 @@ import struct
 
 import pytest
 
-from service.worker.seccomp import build_filter
+from service.worker.sandbox import POLICIES
+from service.worker.seccomp import GROUPS, build_filter
 
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 PID = 4242
 
 
-def verdict(machine: str, number: int, *arguments: int, may_exec: bool = False, audit: int | None = None) -> int:
+def verdict(machine: str, number: int, *arguments: int, role: str = "infer", audit: int | None = None) -> int:
     """What the filter returns for one call; BPF as in linux/filter.h, the few instructions that it uses."""
-    program = build_filter(machine, can_exec=may_exec, pid=PID)
+    program = build_filter(machine, POLICIES[role].calls, PID)
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("<IIQ6Q", number, AUDIT[machine] if audit is None else audit, 0, *padded)
     accumulator, at = 0, 0
@@ -75,6 +76,35 @@ def test_some_calls_depend_on_their_arguments(machine, clone, kill, prlimit):
     assert verdict(machine, prlimit, 1) == EPERM
 
 
+@pytest.mark.parametrize(("machine", "column"), [("x86_64", 0), ("aarch64", 1)])
+def test_each_role_may_do_what_it_needs_and_no_other_s_work(machine, column):
+    writes, clone, execve = (18, 68)[column], (56, 220)[column], (59, 221)[column]
+    thread, process = 0x00010000 | 0x100, 17
+    may = {
+        role: (
+            verdict(machine, writes, role=role) == ALLOW,
+            verdict(machine, clone, thread, role=role) == ALLOW,
+            verdict(machine, execve, role=role) == ALLOW,
+        )
+        for role in POLICIES
+    }
+    assert may == {"compile": (True, True, False), "infer": (False, True, False), "link": (True, False, True)}
+    for role in POLICIES:
+        assert verdict(machine, clone, process, role=role) == EPERM
+        for name, numbers in {**REFUSED, **HOSTILE}.items():
+            if name != "execve":
+                assert verdict(machine, numbers[column], role=role) != ALLOW, (role, name)
+
+
+@pytest.mark.parametrize(("machine", "mmap"), [("x86_64", 9), ("aarch64", 222)])
+def test_memory_is_private_or_belongs_to_a_file(machine, mmap):
+    shared, private, anonymous, validate = 0x01, 0x02, 0x20, 0x03
+    for flags in (private, shared, private | anonymous, validate):
+        assert verdict(machine, mmap, 0, 4096, 3, flags) == ALLOW, flags
+    for flags in (shared | anonymous, validate | anonymous, shared | anonymous | 0x40000):
+        assert verdict(machine, mmap, 0, 4096, 3, flags) == EPERM, flags
+
+
 @pytest.mark.parametrize(("machine", "fcntl", "ioctl"), [("x86_64", 72, 16), ("aarch64", 25, 29)])
 def test_the_flags_of_a_shared_eventfd_stay_as_the_server_has_set_them(machine, fcntl, ioctl):
     assert verdict(machine, fcntl, 3, 3) == ALLOW  # F_GETFL
@@ -83,22 +113,19 @@ def test_the_flags_of_a_shared_eventfd_stay_as_the_server_has_set_them(machine, 
     assert verdict(machine, ioctl, 3, 0x5421) == EPERM  # FIONBIO
 
 
-@pytest.mark.parametrize(("machine", "execve", "clone"), [("x86_64", 59, 56), ("aarch64", 221, 220)])
-def test_the_link_worker_may_start_a_program_and_nothing_else_more(machine, execve, clone):
-    assert verdict(machine, execve, may_exec=True) == ALLOW
-    assert verdict(machine, clone, 17, may_exec=True) == ALLOW
-    column = 0 if machine == "x86_64" else 1
-    for name, numbers in {**REFUSED, **HOSTILE}.items():
-        if name != "execve":
-            assert verdict(machine, numbers[column], may_exec=True) != ALLOW, name
+def test_no_number_stands_twice_and_none_is_in_two_groups_but_those_of_a_start():
+    for column in (0, 1):
+        for names in (("core", "threads", "writing"), ("core", "writing", "exec")):
+            numbers = [entry[column] for name in names for entry in GROUPS[name].values() if entry[column] is not None]
+            assert len(numbers) == len(set(numbers))
 
 
 def test_other_architectures_and_other_numbers_for_the_same_calls_kill():
     assert verdict("x86_64", 1, audit=0x40000003) == KILL
     assert verdict("x86_64", 0x40000000 + 1) == KILL
     with pytest.raises(KeyError):
-        build_filter("riscv64", can_exec=False, pid=1)
+        build_filter("riscv64", ("core",), 1)
 
 
 def test_the_program_is_within_the_kernels_limit():
-    assert len(build_filter("x86_64", can_exec=True, pid=1)) // 8 <= 4096
+    assert len(build_filter("x86_64", tuple(GROUPS), 1)) // 8 <= 4096

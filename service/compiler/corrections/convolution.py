@@ -6,11 +6,13 @@ groups, loses output_padding, and adds float32 biases to float64 results.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
+from service.compiler.corrections import phases
 from service.compiler.corrections.creation import is_empty
 from service.compiler.corrections.indexing import zeros_like
 from service.compiler.pointwise import dtype_of
@@ -18,6 +20,7 @@ from service.compiler.promotion import narrowed, widened
 from service.compiler.translation import Arguments, Converter, Translation
 from service.errors import ImportFailed
 
+_MOST_PHASES = 16
 _OPERATORS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
@@ -67,7 +70,14 @@ def _transposed(
     padding: list[int],
     dilation: list[int],
 ) -> Any:
-    """The transpose as a convolution of the input, spread by the strides, with the weight turned around."""
+    """The transpose as convolutions of the input, one for each phase of the strides.
+
+    Where the weight is not known, or there are many phases, as one of the input spread by the strides.
+    """
+    few = 1 < math.prod(stride) <= _MOST_PHASES and set(dilation) == {1}
+    stored = t.stored(a.weight)
+    if few and stored is not None and phases.is_possible(a, stride, padding):
+        return phases.transposed(t, a, stored.to(dtype), stride, padding, _OPERATORS[rank])
     sizes = a.weight.meta["val"].shape
     before = [d * (k - 1) - p for d, k, p in zip(dilation, sizes[2:], padding, strict=True)]
     spread = _spread(t, t.tensor(a.input, dtype), a, rank, stride, before, dilation)

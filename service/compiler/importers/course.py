@@ -55,7 +55,7 @@ def _graph(program: torch.export.ExportedProgram, job: CompileJob) -> torch.fx.G
     if job.format is not ModelFormat.FX:
         module: torch.fx.GraphModule = program.module(check_guards=False)
         return module
-    return graph_module(read_fx(Path(job.model_path), ArchiveLimits(unpacked_bytes=job.limits.upload_bytes)))
+    return graph_module(read_fx(Path(job.model_path), ArchiveLimits.of(job.limits)))
 
 
 class CourseTranslation:

@@ -29,7 +29,7 @@ def import_model(job: CompileJob) -> ImportedModel:
 def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     """Implements `Importer.load_program`. torch reads a file that was written anew, never the uploaded one."""
     clean = Path(job.work_dir) / "model.pt2"
-    read = rewrite_pt2(Path(job.model_path), clean, ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
+    read = rewrite_pt2(Path(job.model_path), clean, ArchiveLimits.of(job.limits))
     with boundary(DamagedModel, "The file is not a whole torch.export archive", job.limits):
         # As an open file: of a path, torch judges by the suffix.
         with clean.open("rb") as file:

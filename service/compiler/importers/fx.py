@@ -48,7 +48,7 @@ def import_model(job: CompileJob) -> ImportedModel:
 
 def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     """Implements `Importer.load_program`."""
-    file = read_fx(Path(job.model_path), ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
+    file = read_fx(Path(job.model_path), ArchiveLimits.of(job.limits))
     with boundary(DamagedModel, "The FX graph module cannot be rebuilt", job.limits):
         module = Rebuilt(file.program)
         LayerBuilder(file.storages, named_value, Rebuilt.called).fill(module, file.root)

@@ -24,12 +24,13 @@ from service.compiler.importers.example_inputs import read_inputs_file, reconcil
 from service.compiler.node_values import NodeValues
 from service.compiler.provenance import Origin
 from service.compiler.readers.operator_uses import Use, refusal
+from service.compiler.readers.refusal import too_many
 from service.compiler.settled import is_foldable
 from service.compiler.site import Site, operator_name
 from service.compiler.size_guards import size_conditions
 from service.compiler.translation import Translation
 from service.errors import ImportFailed
-from service.nouns import CompileJob, Dim, Signature, TensorSpec
+from service.nouns import CompileJob, Dim, Limits, Signature, TensorSpec
 from service.runtime.session import Array
 
 UNKNOWN_SIZE = 2
@@ -41,6 +42,7 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
 
     Raises ImportFailed, SignatureMismatch, InvalidInputsFile.
     """
+    _refuse_size(program, job.limits)
     decomposed = decompose(program, job)
     # Only the decomposed form names what is changed: before, `add_` is an operator like any other.
     _refuse_state(decomposed)
@@ -59,6 +61,25 @@ def import_program(program: torch.export.ExportedProgram, job: CompileJob) -> Im
     origins = {name: _origin(node) for name, node in translation.origins.items()}
     node_of = {str(value.name): node.name for node, value in translation.values.items() if isinstance(value, relax.Var)}
     return ImportedModel(module, signature, examples, reference, notes, origins, node_of, NodeValues(decomposed).run)
+
+
+def _refuse_size(program: torch.export.ExportedProgram, limits: Limits) -> None:
+    """Before anything is done with it: whatever its format, what it has is counted here."""
+    nodes = sum(len(module.graph.nodes) for module in program.graph_module.modules() if hasattr(module, "graph"))
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _tensors_of(tensors)}
+    sizes = {
+        "nodes": (nodes, limits.nodes, "RELAXD_NODES"),
+        "parameters and constants": (len(tensors), limits.parameters, "RELAXD_PARAMETERS"),
+        "bytes of parameters and constants": (sum(held.values()), limits.constant_bytes, "RELAXD_CONSTANT_BYTES"),
+    }
+    for what, (count, limit, setting) in sizes.items():
+        if count > limit:
+            raise too_many(count, what, limit, setting)
+
+
+def _tensors_of(values: list[Any]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def example_inputs(reference: EagerReference, signature: Signature, job: CompileJob) -> list[Array]:

@@ -38,7 +38,7 @@ def import_model(job: CompileJob) -> ImportedModel:
 def load_program(job: CompileJob) -> torch.export.ExportedProgram:
     """Implements `Importer.load_program`. torch reads a file that was written anew, never the uploaded one."""
     clean = Path(job.work_dir) / "model.pt"
-    file = rewrite_torchscript(Path(job.model_path), clean, ArchiveLimits(unpacked_bytes=job.limits.upload_bytes))
+    file = rewrite_torchscript(Path(job.model_path), clean, ArchiveLimits.of(job.limits))
     with boundary(DamagedModel, "PyTorch cannot load the TorchScript file", job.limits), clean.open("rb") as opened:
         script = torch.jit.load(opened, map_location="cpu").eval()
     parameters = _parameters(script)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tvm import IRModule, relax
+from tvm import IRModule, relax, tirx
 from tvm.ir import Op
 
 from service.compiler.dataflow import relax_functions
@@ -13,6 +13,7 @@ from service.compiler.report import Report
 from service.compiler.schedules.block_form import reordered, write
 from service.compiler.schedules.computation import Program, inlined, read
 from service.compiler.schedules.expressions import Unsupported, loads, variables
+from service.compiler.schedules.unit_axis import with_unit_axis
 from service.nouns import Stage
 
 _LAST = (0, 2, 3, 1)
@@ -108,6 +109,8 @@ class _Layouts:
     def __init__(self, mod: IRModule) -> None:
         self.call_tir = Op.get("relax.call_tir")
         self.programs: dict[Any, Program] = {}
+        # The axis of the image that the result of such a function has not.
+        self.unit_axes: dict[Any, int] = {}
         self.chosen: set[Any] = set()
         for _, function in relax_functions(mod):
             results = _results(function)
@@ -122,7 +125,8 @@ class _Layouts:
         if not isinstance(call, relax.Call) or call.op != self.call_tir or len(call.args) != 2:
             return
         program = self._program(mod, call.args[0])
-        if program is None or len(program.outputs) != 1 or not _is_image(binding.var):
+        is_image = call.args[0] in self.unit_axes or _is_image(binding.var)
+        if program is None or len(program.outputs) != 1 or not is_image:
             return
         operands = list(call.args[1].fields)
         if is_convolution(program) or (binding.var not in results and self._keeps_axes(program, operands)):
@@ -136,6 +140,9 @@ class _Layouts:
                 return None
             if not program.has_inputs_first():
                 return None
+            wide = with_unit_axis(program)
+            if wide is not None and is_convolution(wide[0]):
+                program, self.unit_axes[gvar] = wide
             self.programs[gvar] = program
         return self.programs[gvar]
 
@@ -218,17 +225,25 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             else:
                 arguments.append(self.visit_expr(operand))
         ty = binding.var.ty
+        unit_axis = self.layouts.unit_axes.get(call.args[0])
         if binding.var in self.layouts.chosen:
             # What is kept between goes the way of the result.
             orders |= {each.buffer: _LAST for each in program.computations if len(each.axes) == 4}
-            ty = relax.TensorType(reordered(list(ty.shape.values), _LAST), str(ty.dtype))
+            shape = list(ty.shape.values)
+            if unit_axis is not None:
+                shape.insert(unit_axis, tirx.const(1, "int64"))
+            ty = relax.TensorType(reordered(shape, _LAST), str(ty.dtype))
         gvar = self._function(call.args[0], program, orders)
         call = relax.call_tir(gvar, relax.Tuple(arguments), ty)
         emit = self.builder_.emit if isinstance(binding.var, relax.DataflowVar) else self.builder_.emit_output
         if binding.var in self.layouts.chosen:
             new = self.builder_.emit(call)
-            self.last[binding.var] = new
-            self.set_var_remap(binding.var, emit(relax.op.permute_dims(new, list(_FIRST))))
+            image = relax.op.permute_dims(new, list(_FIRST))
+            if unit_axis is None:
+                self.last[binding.var] = new
+            else:
+                image = relax.op.reshape(self.builder_.emit(image), binding.var.ty.shape)
+            self.set_var_remap(binding.var, emit(image))
         else:
             self.set_var_remap(binding.var, emit(call))
 

@@ -18,6 +18,7 @@ from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
 from service.compiler.schedules.computation import Program, read, shape_of
 from service.compiler.schedules.expressions import HasBfloat16, Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
+from service.compiler.schedules.known_bounds import with_known_bounds
 from service.compiler.schedules.vector_unit import size_of, vector_unit
 from service.compiler.schedules.writer import count
 from service.compiler.target import threads
@@ -174,6 +175,7 @@ def _candidates(
         own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
         return [(f"{reason}; {loops.NAME}", lambda: loops.schedule(name, function, own))]
     situation = _situation(program, calls, parallel)
+    program = with_known_bounds(program, situation.constants)
 
     def maker(schedule: KernelClass) -> Callable[[], Kernel]:
         return lambda: schedule(name, program, situation)

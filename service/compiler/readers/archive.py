@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from service.compiler.readers.refusal import damaged, shown, unsafe
+from service.limits import Limits
 
 CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -22,11 +23,20 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImp
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """The most that an archive may hold. `ratio` bounds unpacked to packed bytes of each compressed entry."""
+    """The most that an archive may hold. `ratio` bounds unpacked to packed bytes of each compressed entry.
+
+    `nodes` are the calls of the program in it.
+    """
 
     entries: int = 100_000
     unpacked_bytes: int = 1 << 30
     ratio: int = 200
+    nodes: int = 100_000
+
+    @classmethod
+    def of(cls, limits: Limits) -> ArchiveLimits:
+        """Those that the operator has set."""
+        return cls(unpacked_bytes=limits.unpacked_bytes, nodes=limits.nodes)
 
 
 class Archive:

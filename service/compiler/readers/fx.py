@@ -12,7 +12,7 @@ from service.compiler.readers.fx_code import FxProgram, read_forward
 from service.compiler.readers.fx_names import CONSTANTS, FUNCTIONALS, LAYERS
 from service.compiler.readers.inert_pickle import Call, Global
 from service.compiler.readers.names import is_plain_path
-from service.compiler.readers.refusal import damaged, shown, unsafe
+from service.compiler.readers.refusal import damaged, shown, too_many, unsafe
 from service.compiler.readers.torch_file import StoredTensor, TorchFile
 from service.errors import ImportFailed
 
@@ -69,6 +69,8 @@ def read_fx(source: Path, limits: ArchiveLimits) -> FxFile:
         root = _LayerReader().read_graph(saved.tree, "", 0)
         if root.program is None:
             raise damaged("The file holds no FX graph module")
+        if len(root.program.steps) > limits.nodes:
+            raise too_many(len(root.program.steps), "nodes", limits.nodes, "RELAXD_NODES")
         return FxFile(root, root.program, {tensor.storage: saved.storage(tensor) for tensor in _tensors(root)})
 
 

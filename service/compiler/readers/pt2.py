@@ -21,7 +21,7 @@ from service.compiler.readers.operator_names import ALLOWED
 from service.compiler.readers.operator_uses import Use, refusal, user_line
 from service.compiler.readers.pt2_payloads import Payloads
 from service.compiler.readers.pt2_schema import check_value
-from service.compiler.readers.refusal import damaged, shown, unsafe
+from service.compiler.readers.refusal import damaged, shown, too_many, unsafe
 from service.compiler.readers.torch_file import StoredTensor, TorchFile, open_torch_bytes
 from service.errors import DamagedModel, UnsafeModel
 
@@ -56,6 +56,8 @@ def rewrite_pt2(source: Path, target: Path, limits: ArchiveLimits) -> Pt2File:
         model = _model_name(archive)
         program = _program(archive, model)
         uses = tuple(_uses(program["graph_module"]["graph"]))
+        if len(uses) > limits.nodes:
+            raise too_many(len(uses), "nodes", limits.nodes, "RELAXD_NODES")
         _check_operators(uses)
         guards = tuple(program["guards_code"] or ())
         program["guards_code"] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.errors import DamagedModel, UnsafeModel
+from service.errors import DamagedModel, ImportFailed, UnsafeModel
 
 MAX_SHOWN = 120
 
@@ -23,3 +23,12 @@ def damaged(what: str, where: str = "") -> DamagedModel:
     """The Problem for a part that is not what its format says. `what` is a sentence without a stop."""
     place = f" (at {where})" if where else ""
     return DamagedModel(f"{what}{place}. Save the model again and send the new file.", where=where or None)
+
+
+def too_many(count: int, what: str, limit: int, setting: str) -> ImportFailed:
+    """The Problem for a model that is larger than a limit."""
+    return ImportFailed(
+        f"The model has {count} {what}, at most {limit} are taken. Send a smaller model, or let the operator raise "
+        f"{setting}.",
+        limit=limit,
+    )

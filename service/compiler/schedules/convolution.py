@@ -1,6 +1,7 @@
 """Convolutions whose result has the channels last, with constant weights packed into panels of output channels.
 
-The input may have any layout. Borders are taps that are left out; nothing is padded in memory.
+The input may have any layout. Borders are taps that are left out; nothing is padded in memory. With groups, a panel is
+of one group and reads the channels of that group alone.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ _FEW_CHANNELS = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution: its axes, the windows along rows and columns of the image, and the places of its operands."""
+    """A convolution: its axes, the windows along rows and columns of the image, and the places of its operands.
+
+    `channel` counts the input channels of one group.
+    """
 
     contraction: Contraction
     batch: Axis
     output: Axis
     channel: Axis
+    groups: int
     vertical: Window
     horizontal: Window
     load: Any
@@ -47,10 +52,12 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     shape = find_shape(find_contraction(program), situation)
     unit = situation.unit
     lanes = unit.lanes(dtype_of(shape.contraction.fold.value))
-    outputs, inputs = int(shape.output.extent), int(shape.channel.extent)
+    outputs, inputs = int(shape.output.extent) // shape.groups, int(shape.channel.extent)
+    # A vector of two groups would need other inputs in each half.
+    lanes = min(lanes, 1 << (outputs - 1).bit_length()) if shape.groups > 1 else lanes
     vectors = panel_vectors(outputs, lanes)
     width = vectors * lanes
-    panels = -(-outputs // width)
+    panels = shape.groups * -(-outputs // width)
     taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
     packed = {shape.weight: (panels, *taps, inputs, width)}
     with writing(name, program, packed, parallel=situation.parallel) as writer:
@@ -60,18 +67,22 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * inputs * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
     parameters = {"rows": body.most, "columns": width, "lanes": lanes, "panels": panels, "taps": list(taps)}
-    packing = pack_weight(shape.weight_order, panels, width)
+    if shape.groups > 1:
+        parameters["groups"] = shape.groups
+    packing = pack_weight(shape.weight_order, shape.groups, width)
     return Kernel(NAME, writer.function, parameters, flops, {position: packing})
 
 
-def pack_weight(order: tuple[int, int, int, int], panels: int, width: int) -> Callable[[Array], Array]:
+def pack_weight(order: tuple[int, int, int, int], groups: int, width: int) -> Callable[[Array], Array]:
     """From a weight, whose axes of output, input, ky and kx are given, to (panels, ky, kx, input, width)."""
 
     def pack(weight: Array) -> Array:
         ordered = weight.transpose(order[2], order[3], order[1], order[0])
-        padded = np.zeros((*ordered.shape[:3], panels * width), weight.dtype)
-        padded[..., : ordered.shape[3]] = ordered
-        return np.ascontiguousarray(np.moveaxis(padded.reshape(*ordered.shape[:3], panels, width), 3, 0))
+        own = ordered.shape[3] // groups
+        panels = -(-own // width)
+        padded = np.zeros((*ordered.shape[:3], groups, panels * width), weight.dtype)
+        padded[..., :own] = ordered.reshape(*ordered.shape[:3], groups, own)
+        return np.ascontiguousarray(np.moveaxis(padded.reshape(*ordered.shape[:3], groups * panels, width), 3, 0))
 
     return pack
 
@@ -88,8 +99,6 @@ def find_shape(contraction: Contraction, situation: Situation) -> Shape:
     check_bounds(load, conditions, indices)
     output = fold.axes[-1]
     at_output = direct(weight, output)
-    if output.var in variables(left):
-        raise Unsupported("the channels are in groups")
     rest = [position for position in range(4) if position != at_output]
     channel, down, along = (_reduced_at(weight, position, fold.reduced) for position in rest)
     if at_output != 0 or channel is None or down is None or along is None:
@@ -99,7 +108,27 @@ def find_shape(contraction: Contraction, situation: Situation) -> Shape:
     if vertical.position == horizontal.position:
         raise Unsupported("the image has one axis")
     order = (at_output, rest[0], rest[1], rest[2])
-    return Shape(contraction, batch, output, channel, vertical, horizontal, load, weight.source, order)
+    groups = _groups(load, output, channel, indices)
+    return Shape(contraction, batch, output, channel, groups, vertical, horizontal, load, weight.source, order)
+
+
+def _groups(load: Any, output: Axis, channel: Axis, indices: Indices) -> int:
+    """How many groups of channels there are: output channel o reads those from o // outputs * inputs on.
+
+    Raises Unsupported where it reads others.
+    """
+    found = [index for index in load.indices if output.var in variables(index)]
+    if not found:
+        return 1
+    total, inputs = int(output.extent), int(channel.extent)
+    starts = [
+        constant(indices.simplify(rewrite(found[0], {output.var: integer(number), channel.var: integer(0)})))
+        for number in range(total)
+    ]
+    outputs = starts.count(0)
+    if len(found) > 1 or outputs < 2 or starts != [number // outputs * inputs for number in range(total)]:
+        raise Unsupported("the channels are not in groups")
+    return total // outputs
 
 
 def _reduced_at(weight: Any, position: int, reduced: tuple[Axis, ...]) -> Axis | None:
@@ -136,6 +165,11 @@ class _Body:
             raise Unsupported("the input does not start at a fixed place")
         # The place of element (0, 0) of the image: what the padding moves out of it is moved back.
         self.origin = origin + shape.vertical.padding * self.row_step + shape.horizontal.padding * self.column_step
+        self.outputs = int(shape.output.extent) // shape.groups
+        self.group_panels = -(-self.outputs // self.width)
+        at[shape.output.var] = integer(self.outputs)
+        # By how much the input of a group lies behind that of the one before.
+        self.group_step = (constant(indices.simplify(rewrite(place, at))) or 0) - origin if shape.groups > 1 else 0
         self._merge()
 
     def _merge(self) -> None:
@@ -154,17 +188,23 @@ class _Body:
     def write(self) -> None:
         """All images."""
         shape = self.shape
-        panels = -(-int(shape.output.extent) // self.width)
+        panels, groups = self.group_panels, shape.groups
         images = shape.batch.extent
         inner = int(shape.channel.extent) * shape.vertical.tap.extent * shape.horizontal.tap.extent
-        each = panels * self.height
+        each = groups * panels * self.height
         work = None if not isinstance(images, int) else images * each * self.length * self.width * inner
-        rest = int(shape.output.extent) % self.width
+        rest = self.outputs % self.width
         whole = panels - 1 if rest else panels
+
+        def full(number: Any) -> Any:
+            if whole == panels:
+                return number
+            return tirx.floordiv(number, integer(whole)) * integer(panels) + tirx.floormod(number, integer(whole))
+
         if whole:
-            self._panels(images, whole, work, lambda number: number, self.width)
+            self._panels(images, groups * whole, work, full, self.width)
         if rest:
-            self._panels(images, 1, work, lambda _: integer(panels - 1), rest)
+            self._panels(images, groups, work, lambda group: (group + integer(1)) * integer(panels) - integer(1), rest)
 
     def _panels(self, images: Any, panels: int, work: int | None, panel_of: Callable[[Any], Any], columns: int) -> None:
         total = count([images, panels * self.height])
@@ -195,7 +235,7 @@ class _Body:
 
         def emit(index: Any, column: int, lane: Any, total: Any) -> None:
             here = integer(start) + integer(index)
-            channel = panel * integer(self.width) + integer(column) + lane
+            channel = self._first_output(panel) + integer(column) + lane
             at = {shape.batch.var: image, shape.output.var: channel}
             own = integer(int(shape.horizontal.place.extent))
             at[shape.vertical.place.var] = tirx.floordiv(here, own) if self.pointwise else row
@@ -213,6 +253,7 @@ class _Body:
             tap = low + number
             line = row * integer(down.stride) + tap * integer(down.dilation) - integer(down.padding)
             base = integer(self.origin) + image * self.batch_step + line * integer(self.row_step)
+            base = base + self._group(panel) * integer(self.group_step)
             if int(self.shape.channel.extent) < _FEW_CHANNELS:
                 with T.serial(0, integer(int(self.shape.channel.extent))) as channel:
                     if self._is_whole(start, size):
@@ -225,6 +266,15 @@ class _Body:
             else:
                 for across in range(along.tap.extent):
                     self._tap(tile, base, panel, tap, across, start, size, None)
+
+    def _group(self, panel: Any) -> Any:
+        return tirx.floordiv(panel, integer(self.group_panels)) if self.shape.groups > 1 else integer(0)
+
+    def _first_output(self, panel: Any) -> Any:
+        if self.shape.groups == 1:
+            return panel * integer(self.width)
+        inside = tirx.floormod(panel, integer(self.group_panels)) * integer(self.width)
+        return self._group(panel) * integer(self.outputs) + inside
 
     def _is_whole(self, start: Any, size: int) -> bool:
         """Whether the input has all taps of a line for this tile."""

@@ -9,35 +9,10 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.ir.prim import expr as prim
 from tvm.script.ir_builder import tirx as T
 
-from service.compiler.schedules.expressions import LEAVES, children, dtype_of, operator_name, rebuilt, walk
+from service.compiler.schedules.expressions import LEAVES, children, dtype_of, operator_name, rebuilt, variables, walk
 
 # What may not be computed where a condition keeps it from being computed; arithmetic on floats always may.
 _NOT_EVERYWHERE = (TensorLoad, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
-# Operators that stay operations on vectors. Of all others, some become calls of the C library.
-_ON_VECTORS = frozenset(
-    [
-        "if_then_else",
-        "sqrt",
-        "fabs",
-        "floor",
-        "ceil",
-        "trunc",
-        "nearbyint",
-        "round",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "reinterpret",
-        "fma",
-        "likely",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_not",
-        "shift_left",
-        "shift_right",
-    ]
-)
 
 
 def shared(expr: Any) -> Any:
@@ -50,16 +25,31 @@ def shared(expr: Any) -> Any:
     return graph.written(root)
 
 
-def bound(expr: Any) -> Any:
+def bound(expr: Any, lane: Any) -> Any:
     """`expr` without any ``Let``: each of its names is bound by a statement of its own, written before.
 
-    A ``Let`` inside an expression prints as text that TVM's parser does not read back. Where a function of the C
-    library is called, which cannot be done on a vector, each name is written out instead: TVM takes such a statement
-    out of its vector loop, and a name that was bound in there would be left behind.
+    A ``Let`` inside an expression prints as text that TVM's parser does not read back. Where all that depends on `lane`
+    (the variable of a vector loop) is not computed on vectors, each name is written out instead: TVM takes such a
+    statement out of its vector loop, and a name that was bound in there would be left behind.
     """
-    calls = [operator_name(each).rpartition(".")[2] for each in walk(expr) if isinstance(each, Call)]
-    calls_out = any(name not in _ON_VECTORS for name in calls)
-    return _written_out(expr, {}) if calls_out else _bound(expr, {}, None)
+    return _bound(expr, {}, None) if lane is None or _stays_on_vectors(expr, lane) else _written_out(expr, {})
+
+
+def _stays_on_vectors(expr: Any, lane: Any) -> bool:
+    varying = {lane}
+    for each in walk(expr):
+        if isinstance(each, prim.Let) and variables(each.value) & varying:
+            varying.add(each.var)
+        elif operator_name(each) == "prim.if_then_else":
+            if variables(each.args[0]) & varying:
+                return False
+        elif isinstance(each, Call) and not (operator_name(each) == "tirx.reinterpret" or _is_vectorisable(each)):
+            return False
+    return True
+
+
+def _is_vectorisable(call: Call) -> bool:
+    return bool(call.op.get_attr("TVectorizable"))
 
 
 def _written_out(expr: Any, names: dict[Any, Any]) -> Any:

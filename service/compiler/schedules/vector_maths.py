@@ -1,5 +1,8 @@
 """exp, tanh, erf and sigmoid of float32 as polynomials, which LLVM makes vector code of; it calls libm one by one.
 
+And isnan as a comparison of bits: TVM takes a statement with that call out of its vector loop, and simplifies x != x to
+False for floats too.
+
 NaN stays NaN and infinities give the limits. Errors are a few units in the last place.
 """
 
@@ -25,6 +28,8 @@ _TANH_P = (
 )  # fmt: skip
 _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 _ERF_EDGE = 3.92
+# The bits of infinity, as an integer of the same width.
+_INFINITY = {"float32": ("int32", 0x7F800000), "float64": ("int64", 0x7FF0000000000000), "float16": ("int16", 0x7C00)}
 _ERF_P = (
     -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
     -2.95459980854025e-03, -1.60960333262415e-02,
@@ -108,15 +113,24 @@ def erf(x: Any) -> Any:
     return _odd_fraction(x, _ERF_EDGE, _ERF_P, _ERF_Q)
 
 
+def is_nan(x: Any) -> Any:
+    """Whether the bits of `x` without its sign are more than those of infinity; LLVM makes one comparison of it."""
+    bits, infinity = _INFINITY[dtype_of(x)]
+    every = (1 << (int(bits.removeprefix("int")) - 1)) - 1
+    return tirx.bitwise_and(tirx.reinterpret(bits, x), tirx.const(every, bits)) > tirx.const(infinity, bits)
+
+
 _BY_OPERATOR = {"tirx.exp": exp, "tirx.sigmoid": sigmoid, "tirx.tanh": tanh, "tirx.erf": erf}
 _BY_SYMBOL = {"expf": exp, "tanhf": tanh, "erff": erf}
 
 
 def vectorisable(call: Any, arguments: list[Any]) -> Any:
-    """The polynomial in place of a call on float32; None where there is none for it."""
+    """What a vector loop computes in place of a call; None where that is the call itself."""
+    name = operator_name(call)
+    if name == "tirx.isnan" and dtype_of(arguments[0]) in _INFINITY:
+        return is_nan(arguments[0])
     if dtype_of(call) != "float32":
         return None
-    name = operator_name(call)
     if name == "tirx.call_pure_extern" and isinstance(arguments[0], tvm.ir.StringImm):
         rule = _BY_SYMBOL.get(arguments[0].value)
         return None if rule is None else _bound(arguments[1], rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +19,9 @@ from service.compiler.schedules.vector_maths import vectorisable
 
 # Work below which starting threads costs more than it saves, in elementary operations.
 PARALLEL_WORK = 1 << 18
+
+# The variable of the vector loop that is written at the moment.
+_lane: ContextVar[Any] = ContextVar("lane", default=None)
 
 
 class Writer:
@@ -84,7 +88,7 @@ def placed(expr: Any, at: Mapping[Any, Any]) -> Any:
 
 def put(memory: Any, value: Any, place: Any) -> None:
     """Writes the element at `place` of a flat buffer; what `value` names is bound before."""
-    T.buffer_store(memory, bound(value), [integer(place)])
+    T.buffer_store(memory, bound(value, _lane.get()), [integer(place)])
 
 
 def dtype_of_buffer(buffer: Any) -> str:
@@ -113,9 +117,15 @@ def local(elements: int, dtype: str) -> Any:
     return T.alloc_buffer([tirx.const(elements, "int64")], dtype, scope="local", annotations=stack)
 
 
-def vector(lanes: int) -> Any:
+@contextlib.contextmanager
+def vector(lanes: int) -> Iterator[Any]:
     """A loop that becomes one vector operation."""
-    return T.vectorized(0, tirx.const(lanes, "int64"))
+    with T.vectorized(0, tirx.const(lanes, "int64")) as lane:
+        token = _lane.set(lane)
+        try:
+            yield lane
+        finally:
+            _lane.reset(token)
 
 
 def strips(extent: Any, lanes: int, body: Callable[[Any, int], None]) -> None:

@@ -42,7 +42,6 @@ async function call(path, options) {
 }
 
 export const getJson = async (path, options) => (await call(path, options)).json();
-export const getText = async (path, options) => (await call(path, options)).text();
 
 function upload(file, request) {
   const body = new FormData();
@@ -59,10 +58,14 @@ export const compile = (file, request) =>
   getJson("/compile", { method: "POST", body: upload(file, request), headers: { Prefer: "respond-async" } });
 
 export const compilation = (id) => getJson(`/compile/${encodeURIComponent(id)}`);
-export const remove = (id) => call(`/compile/${encodeURIComponent(id)}`, { method: "DELETE" });
+/** Deletes a Compilation, or with `what` what belongs to it. */
+export const remove = (id, what = "") => call(`/compile/${encodeURIComponent(id)}${what}`, { method: "DELETE" });
 
-export const infer = (body) =>
-  getJson("/infer", { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+/** Posts a document. */
+export const send = (path, body) =>
+  getJson(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+
+export const infer = (body) => send("/infer", body);
 
 const OF_THE_BUILD = new Set(["vm", "tir", "llvm", "asm"]);
 

@@ -48,6 +48,7 @@ export const signed = (value) => (value > 0 ? `+${value}` : `−${-value}`);
 
 /** How a step is called: its pass, the import, or what the build made. */
 export function stepName(step) {
+  if (step.innerName) return `${stepName({ ...step, innerName: null })} › ${step.innerName}`;
   if (step.pass) return step.pass;
   return (
     { import: "import", vm: "VM bytecode", tir: "lowered TIR", llvm: "LLVM IR", asm: "assembly" }[step.stage] ??

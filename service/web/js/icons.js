@@ -13,6 +13,7 @@ const PATHS = {
   swap: "M3 5.5h9L9.5 3M13 10.5H4L6.5 13",
   gear: "M3 4.5h4M11 4.5h2M3 11.5h2M9 11.5h4M7 2.7v3.6h4V2.7zM5 9.7v3.6h4V9.7z",
   diff: "M8 3v6M5 6h6M5 12.5h6",
+  inside: "M3 3.5h10M5.5 6.5h7.5M5.5 9.5h7.5M3 12.5h10",
   fit: "M2.5 6v-3.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
   plus: "M8 3v10M3 8h10",
   minus: "M3 8h10",

@@ -28,14 +28,16 @@ export function imageShape(spec) {
 }
 
 export class InputForm {
-  constructor(spec, sizes, onChange) {
-    Object.assign(this, { spec, sizes, onChange });
+  /** `recorded` is the model's own example of this input, which PyTorch's answer is known for. */
+  constructor(spec, sizes, onChange, recorded) {
+    Object.assign(this, { spec, sizes, onChange, recorded });
     this.image = imageShape(spec);
-    this.mode = this.image ? "draw" : "random";
+    this.mode = this.image ? "draw" : recorded === undefined ? "random" : "recorded";
     this.seed = 1;
     this.area = h("div", { class: "input-area" });
     this.error = h("p", { class: "state-failed", role: "alert" });
     const modes = [
+      ...(recorded === undefined ? [] : [["recorded", "recorded example"]]),
       ["random", "random"],
       ["numbers", "numbers"],
       ...(this.image
@@ -72,6 +74,10 @@ export class InputForm {
     return this.spec.shape.map((size) => (typeof size === "number" ? size : (this.sizes[size] ?? 1)));
   }
 
+  get isRecorded() {
+    return this.mode === "recorded";
+  }
+
   #set(values, shape = this.shape) {
     this.error.textContent = "";
     this.value = nested(values, shape);
@@ -87,6 +93,7 @@ export class InputForm {
   #show() {
     this.error.textContent = "";
     const show = {
+      recorded: () => this.#recorded(),
       random: () => this.#random(),
       numbers: () => this.#numbers(),
       draw: () => this.#draw(),
@@ -100,6 +107,15 @@ export class InputForm {
   resize() {
     if (this.mode === "random") this.#fillRandom();
     else if (this.pixels) this.#setPixels();
+  }
+
+  #recorded() {
+    fill(
+      this.area,
+      h("p", { class: "muted" }, "The example that came with the model, whose answer PyTorch has given."),
+    );
+    this.value = this.recorded;
+    this.onChange();
   }
 
   #random() {

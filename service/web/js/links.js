@@ -67,7 +67,7 @@ export function modelOf(compilation) {
 const panes = new Set();
 let pinned = null;
 
-/** Panes take part with `light(origins, callees, go)`; the one where it began is left out when it scrolls. */
+/** Panes take part with `light(lit, go)`; the one where it began is left out when it scrolls. */
 export function join(pane) {
   panes.add(pane);
   return () => panes.delete(pane);
@@ -86,20 +86,26 @@ export function pin(segment, from) {
 
 /** For panes that open later, or show something else now. */
 export function again(pane) {
-  if (pinned) pane.light(new Set(pinned.segment.origins), names(pinned.segment), pane !== pinned.from);
+  if (pinned) pane.light(asLit(pinned.segment), pane !== pinned.from);
 }
 
-const names = (segment) => new Set([segment.callee, segment.kernel].filter(Boolean));
+/** What is lit, as sets: nodes of the model, kernels, and lines of those after the last step of compilation `id`. */
+const asLit = (segment) => ({
+  id: segment?.id ?? null,
+  origins: new Set(segment?.origins ?? []),
+  kernels: new Set([segment?.callee, segment?.kernel].filter(Boolean)),
+  statements: segment?.statements ?? new Set(),
+});
 
 function show(segment, from, go) {
-  const origins = new Set(segment?.origins ?? []);
-  for (const pane of panes) pane.light(origins, segment ? names(segment) : new Set(), go && pane !== from);
+  const lit = asLit(segment);
+  for (const pane of panes) pane.light(lit, go && pane !== from);
   const line = document.getElementById("lit");
   if (!line) return;
   if (!segment) line.textContent = "";
   else if (state.a)
     modelOf(state.a).then(
-      (model) => (line.textContent = model.describe(origins)),
+      (model) => (line.textContent = model.describe(lit.origins)),
       () => {},
     );
 }

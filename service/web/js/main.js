@@ -165,6 +165,7 @@ const KEYS = {
   3: () => change({ tab: "profile" }),
   4: () => change({ tab: "accuracy" }),
   5: () => change({ tab: "try" }),
+  6: () => change({ tab: "bisect" }),
   Escape: () => {
     links.pin(null, null);
     change({ line: null });

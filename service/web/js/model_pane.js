@@ -153,7 +153,7 @@ export class ModelPane {
     this.#fill();
   }
 
-  light(origins, _kernels, go) {
+  light({ origins }, go) {
     const lit = (row) => row.origins.some((origin) => origins.has(origin));
     this.rows.light(origins.size ? lit : null, go);
   }

@@ -5,7 +5,7 @@ import { DifferencePane } from "./ir/difference_pane.js";
 import { ListingPane } from "./ir/listing_pane.js";
 import { ModelPane } from "./model_pane.js";
 import { splitter } from "./splitter.js";
-import { change, shown, state } from "./state.js";
+import { change, findStep, shown, state } from "./state.js";
 
 const MOST = 5;
 const KINDS = { model: ModelPane, ir: ListingPane, diff: DifferencePane };
@@ -112,9 +112,10 @@ export class Panes {
 }
 
 function label(pane) {
-  const name = ({ side, step }) => {
-    const found = shown(side === "b" ? state.b : state.a).find(({ index }) => index === step);
-    return `${state.b ? `${side.toUpperCase()} ` : ""}${found ? (found.pass ?? found.stage) : step}`;
+  const name = (place) => {
+    const found = findStep(place);
+    const step = found ? (found.innerName ?? found.pass ?? found.stage) : place.step;
+    return `${state.b ? `${place.side.toUpperCase()} ` : ""}${step}`;
   };
   if (pane.kind === "model") return "model";
   return pane.kind === "ir" ? name(pane) : `${name(pane.left)} ± ${name(pane.right)}`;

@@ -1,8 +1,10 @@
 // The rail: one row a step with its figures, in the order of the recipe, then what the build made.
 
-import { button, fill, h } from "./dom.js";
+import { announce, button, fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 import { bytes, milliseconds, scientific, signed, stepName } from "./format.js";
+import { innerPasses, knownPasses } from "./ir/inner.js";
+import { problemCard } from "./problem.js";
 import { change, shown, state } from "./state.js";
 
 let hideUnchanged = false;
@@ -19,6 +21,7 @@ export function verdict(step) {
 
 export class Rail {
   constructor() {
+    this.inside = new Map(); // the steps that are open, by id and index, and an error where they have one
     this.list = h("ol", { class: "steps", "aria-label": "Steps" });
     this.list.addEventListener("keydown", (event) => this.#key(event));
     const toggle = h("input", {
@@ -105,6 +108,16 @@ export class Rail {
           name: `Difference from ${stepName(previous)} to ${stepName(step)}`,
         })
       : null;
+    const isOpen = this.inside.has(`${state.a.id}/${step.index}`);
+    // The assembly is read off the library: no pass makes it.
+    const inside =
+      step.stage === "asm"
+        ? null
+        : button(icon("inside"), () => this.#toggleInside(step), {
+            class: "step-inside",
+            name: `Passes of TVM inside of ${stepName(step)}`,
+            "aria-expanded": String(isOpen),
+          });
     return h(
       "li",
       {
@@ -112,7 +125,69 @@ export class Rail {
         dataset: { index: step.index },
       },
       main,
-      diff,
+      h("span", { class: "step-tools" }, diff, inside),
+      isOpen ? this.#inner(step) : null,
+    );
+  }
+
+  async #toggleInside(step) {
+    const key = `${state.a.id}/${step.index}`;
+    if (this.inside.delete(key)) {
+      this.show();
+      return;
+    }
+    this.inside.set(key, null);
+    this.show();
+    try {
+      const passes = await innerPasses(state.a.id, step);
+      announce(`${passes.length} passes of TVM run inside of ${stepName(step)}.`);
+    } catch (error) {
+      this.inside.set(key, error);
+    }
+    this.show();
+  }
+
+  /** The passes inside of a step: a click shows the IR after one, `±` what it changed. */
+  #inner(step) {
+    const error = this.inside.get(`${state.a.id}/${step.index}`);
+    if (error) return problemCard(error);
+    const passes = knownPasses(state.a.id, step.index);
+    if (!passes) return h("p", { class: "muted loading inner-note", role: "status" }, "Running the step again …");
+    if (passes.length === 0) return h("p", { class: "muted inner-note" }, "No pass of TVM runs inside of it.");
+    const before = step.index > 0 ? { side: "a", step: Math.min(step.index - 1, state.a.steps.at(-1).index) } : null;
+    return h(
+      "ol",
+      { class: "inner", "aria-label": `Passes inside of ${stepName(step)}` },
+      passes.map((pass, at) => {
+        const earlier = passes.findLastIndex((other, index) => index < at && other.text !== null);
+        const left = earlier >= 0 ? { side: "a", step: step.index, inner: earlier } : before;
+        const place = { side: "a", step: step.index, inner: at };
+        const shownNow = state.panes.some(
+          (pane) => pane.kind === "ir" && pane.step === step.index && pane.inner === at,
+        );
+        const open = h(
+          "button",
+          {
+            type: "button",
+            class: "inner-open",
+            disabled: pass.text === null,
+            "aria-current": shownNow ? "true" : null,
+            onClick: () => this.#openPlace(place),
+          },
+          h("span", { class: "step-name" }, pass.name),
+          pass.changed ? null : h("span", { class: "tag" }, "no change"),
+          h("span", { class: "ms" }, milliseconds(pass.wall_ms)),
+        );
+        open.style.paddingLeft = `${4 + 10 * pass.level}px`;
+        const diff =
+          pass.changed && pass.text !== null && left
+            ? button(icon("diff"), () => openDifference({ kind: "diff", left, right: place }), {
+                class: "step-diff",
+                name: `Difference that ${pass.name} made`,
+              })
+            : null;
+        return h("li", { class: pass.changed ? "" : "same" }, open, diff);
+      }),
     );
   }
 
@@ -134,14 +209,18 @@ export class Rail {
   /** Shows a step in the active pane, or in the first that can. */
   open(step) {
     if (state.tab === "graph") {
-      change({ graph: step.index });
+      change({ graph: { side: "a", step: step.index } });
       return;
     }
+    this.#openPlace({ side: "a", step: step.index });
+  }
+
+  #openPlace(place) {
     const at =
       state.panes[state.active]?.kind === "ir"
         ? state.active
         : state.panes.findLastIndex((pane) => pane.kind !== "model");
-    const pane = { kind: "ir", side: "a", step: step.index };
+    const pane = { kind: "ir", ...place };
     const panes = at < 0 ? [...state.panes, pane] : state.panes.with(at, pane);
     change({ panes, active: at < 0 ? panes.length - 1 : at, tab: "ir", line: null }, { history: "push" });
   }

@@ -15,6 +15,7 @@ const PHASES = [
   ["build", "Build"],
   ["verify", "Verify"],
 ];
+const RESULTS = 3; // of a build: bytecode, lowered TIR, LLVM
 const ASK_EVERY_MS = 500;
 
 let stop = () => {};
@@ -96,6 +97,9 @@ export class Progress {
         ? null
         : button("Cancel", () => remove(a.id).catch((error) => announce(error.message)), { class: "cancel" }),
       a.problem ? problemCard(a.problem, { id: a.id }) : null,
+      a.problem
+        ? button("Find the pass at fault", () => change({ tab: "bisect" }, { history: "push" }), { class: "find" })
+        : null,
       a.state === "cancelled"
         ? h(
             "p",
@@ -119,10 +123,13 @@ export class Progress {
     const spent = a.timings.filter(({ phase }) => phase === name).reduce((sum, { wall_ms: ms }) => sum + ms, 0);
     const passes = a.recipe.passes.length;
     const note = name === "pass" && passes ? `${Math.min(passes, Math.max(0, a.steps.length - 1))}/${passes}` : null;
+    const bar = h("span", { class: "phase-bar", "aria-hidden": "true" }, h("span"));
+    bar.firstChild.style.width = `${100 * share(name, status)}%`;
     const signs = { done: "✓", running: "◔", waiting: "○", failed: "✕", skipped: "–" };
     return h(
       "li",
       { class: `phase ${status}` },
+      bar,
       h("span", { "aria-hidden": "true" }, signs[status]),
       h("span", null, label),
       note ? h("span", { class: "muted" }, note) : null,
@@ -130,6 +137,15 @@ export class Progress {
       h("span", { class: "visually-hidden" }, `: ${status}`),
     );
   }
+}
+
+/** How much of a phase is done, as far as steps and results of the build tell. */
+function share(name, status) {
+  const { a } = state;
+  if (status === "done" || status === "failed") return 1;
+  if (status !== "running") return 0;
+  if (name === "pass") return Math.max(0, a.steps.length - 1) / Math.max(1, a.recipe.passes.length);
+  return name === "build" ? Math.min(1, a.results.length / RESULTS) : 0.1;
 }
 
 function phaseStatus(name) {

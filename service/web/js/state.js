@@ -1,11 +1,13 @@
 // What the page shows now, and the same as the fragment of its address.
 
+import { knownPasses } from "./ir/inner.js";
+
 /**
- * @typedef {{kind: "model"} | {kind: "ir", side: "a"|"b", step: number|null}
- *   | {kind: "diff", left: {side: string, step: number}, right: {side: string, step: number}}} Pane
+ * @typedef {{side: "a"|"b", step: number|null, inner?: number}} Place a step, or after a pass of TVM inside of it
+ * @typedef {{kind: "model"} | ({kind: "ir"} & Place) | {kind: "diff", left: Place, right: Place}} Pane
  */
 
-const TABS = ["ir", "graph", "profile", "accuracy", "try"];
+const TABS = ["ir", "graph", "profile", "accuracy", "try", "bisect"];
 
 export const state = {
   a: null, // the Compilation
@@ -15,7 +17,7 @@ export const state = {
   active: 1,
   line: null, // {pane, line}: the pinned line
   fn: null, // the function that was gone to
-  graph: null, // the step that the graph shows
+  graph: null, // {side, step}: what the graph shows
 };
 
 const listeners = new Set();
@@ -35,12 +37,14 @@ export function change(values, { history = "replace" } = {}) {
   for (const act of [...listeners]) act(names);
 }
 
-const place = ({ side, step }) => `${side === "b" ? "b" : ""}${step ?? "last"}`;
+const place = ({ side, step, inner }) =>
+  `${side === "b" ? "b" : ""}${step ?? "last"}${inner === undefined ? "" : `.${inner}`}`;
 
 function parsePlace(text) {
-  const match = /^(b?)(\d+|last)$/.exec(text);
+  const match = /^(b?)(\d+|last)(?:\.(\d+))?$/.exec(text);
   if (!match) return null;
-  return { side: match[1] || "a", step: match[2] === "last" ? null : Number(match[2]) };
+  const inner = match[3] === undefined ? {} : { inner: Number(match[3]) };
+  return { side: match[1] || "a", step: match[2] === "last" ? null : Number(match[2]), ...inner };
 }
 
 export function paneKey(pane) {
@@ -66,7 +70,7 @@ export function address() {
   if (state.active !== 1) parts.at = state.active;
   if (state.line) parts.line = `${state.line.pane}:${state.line.line + 1}`;
   if (state.fn) parts.fn = state.fn;
-  if (state.graph !== null) parts.graph = state.graph;
+  if (state.graph !== null) parts.graph = place(state.graph);
   return `#${Object.entries(parts)
     .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":")}`)
     .join("&")}`;
@@ -94,7 +98,7 @@ export function parseAddress(hash) {
     active: Number(parts.at ?? 1),
     line: line && { pane: Number(line[1]), line: Number(line[2]) - 1 },
     fn: parts.fn ?? null,
-    graph: parts.graph === undefined ? null : Number(parts.graph),
+    graph: parsePlace(parts.graph ?? ""),
   };
 }
 
@@ -115,7 +119,13 @@ export function shown(compilation) {
 
 export const compilationOf = (side) => (side === "b" ? state.b : state.a);
 
-export function findStep(side, index) {
-  const all = shown(compilationOf(side));
-  return all.find((step) => step.index === index) ?? null;
+/** The step that is meant; with `inner` as it stands after a pass inside of it. */
+export function findStep({ side, step: index, inner }) {
+  const step = shown(compilationOf(side)).find((each) => each.index === index) ?? null;
+  if (!step || inner === undefined) return step;
+  const name = knownPasses(compilationOf(side).id, index)?.[inner]?.name;
+  return { ...step, inner, innerName: name ?? `pass ${inner + 1} inside` };
 }
+
+/** What tells steps of one compilation apart. */
+export const stepKey = (step) => `${step.stage}/${step.index}${step.inner === undefined ? "" : `.${step.inner}`}`;

@@ -4,6 +4,7 @@ import { getOnce, infer } from "./api.js";
 import { button, copy, field, fill, h } from "./dom.js";
 import { milliseconds, scientific, shape as shapeText } from "./format.js";
 import { InputForm } from "./inputs.js";
+import { snapshot } from "./ir/listing.js";
 import { problemCard } from "./problem.js";
 import { snippets } from "./snippets.js";
 import { state } from "./state.js";
@@ -17,7 +18,7 @@ export class TryView {
     this.sizes = {};
   }
 
-  show() {
+  async show() {
     const key = `${state.a.id}/${state.a.state}`;
     if (key === this.key) return;
     this.key = key;
@@ -34,6 +35,14 @@ export class TryView {
       );
       return;
     }
+    this.example = null;
+    fill(this.body, h("p", { class: "empty loading", role: "status" }, "Opening …"));
+    try {
+      this.example = (await snapshot(state.a.id, state.a.steps[0])).example ?? null;
+    } catch {
+      /* what was not recorded cannot be shown; the rest works without */
+    }
+    if (key !== this.key) return;
     this.answer = h(
       "div",
       { class: "answer", "aria-live": "polite" },
@@ -42,7 +51,9 @@ export class TryView {
     this.code = h("div", { class: "snippets" });
     this.forms = null;
     const changed = () => this.forms && this.#showSnippets();
-    this.forms = signature.inputs.map((spec) => new InputForm(spec, this.sizes, changed));
+    this.forms = signature.inputs.map(
+      (spec) => new InputForm(spec, this.sizes, changed, this.example?.inputs[spec.name]),
+    );
     const symbols = Object.entries(signature.symbols ?? {}).map(([name, { min, max }]) =>
       field(
         `size of ${name}`,
@@ -104,7 +115,8 @@ export class TryView {
     const began = performance.now();
     try {
       const { outputs } = await infer({ model: state.a.id, inputs: this.#inputs() });
-      this.#show(outputs, performance.now() - began);
+      const ms = performance.now() - began;
+      this.#show(outputs, ms, this.forms.every((form) => form.isRecorded) ? this.example.outputs : {});
     } catch (error) {
       fill(this.answer, problemCard(error, { retry: () => this.#run() }));
     } finally {
@@ -112,8 +124,9 @@ export class TryView {
     }
   }
 
-  #show(outputs, ms) {
-    const recorded = new Map((state.a.verification?.outputs ?? []).map((output) => [output.name, output]));
+  /** `recorded` are PyTorch eager's outputs for the same inputs, where they are known. */
+  #show(outputs, ms, recorded) {
+    const verified = new Map((state.a.verification?.outputs ?? []).map((output) => [output.name, output]));
     const first = this.ran ? "" : ", the first of a session loads the library";
     this.ran = true;
     fill(
@@ -126,19 +139,14 @@ export class TryView {
       ),
       Object.entries(outputs).map(([name, values]) => {
         const spec = state.a.signature.outputs.find((each) => each.name === name);
-        const eager = recorded.get(name);
+        const eager = verified.get(name);
         return h(
           "div",
           { class: "output" },
           h("h4", null, name, " ", h("code", { class: "muted" }, spec ? shapeText(spec) : "")),
-          picture(values),
-          h(
-            "p",
-            { class: "muted" },
-            eager
-              ? `PyTorch eager, on the recorded inputs: at most ${scientific(eager.max_abs_error)} away (allowed: ${scientific(eager.atol)}).`
-              : "No recorded answer of PyTorch to compare with.",
-          ),
+          name in recorded
+            ? beside(values, recorded[name], eager)
+            : [picture(values), h("p", { class: "muted" }, distance(eager))],
           h(
             "details",
             null,
@@ -175,6 +183,28 @@ export class TryView {
       h("pre", { tabindex: 0, "aria-label": `Code for ${this.chosen}` }, code),
     );
   }
+}
+
+const distance = (eager) =>
+  eager
+    ? `PyTorch eager, on the inputs of the verification: at most ${scientific(eager.max_abs_error)} away (allowed: ${scientific(eager.atol)}). Choose “recorded example” as input to see its answer.`
+    : "No recorded answer of PyTorch to compare with.";
+
+/** The answer and PyTorch's, with the largest difference. */
+function beside(values, recorded, eager) {
+  const [mine, theirs] = [values, recorded].map((each) => [each].flat(Infinity).map(Number));
+  const most = mine.reduce((largest, value, at) => Math.max(largest, Math.abs(value - theirs[at]) || 0), 0);
+  const allowed = eager ? ` (allowed: ${scientific(eager.atol)})` : "";
+  return [
+    h(
+      "div",
+      { class: "beside" },
+      h("div", null, h("h5", null, "relaxd"), picture(values)),
+      h("div", null, h("h5", null, "PyTorch eager, recorded"), picture(recorded)),
+    ),
+    h("p", null, h("strong", null, scientific(most)), ` is the largest difference${allowed}.`),
+    h("details", null, h("summary", null, "All of PyTorch's values"), h("pre", null, clip(JSON.stringify(recorded)))),
+  ];
 }
 
 const clip = (text) => (text.length > 20_000 ? `${text.slice(0, 20_000)} …` : text);

@@ -51,7 +51,6 @@ export class VirtualRows {
     this.present = Math.max(0, Math.min(at, this.rows.length - 1));
     this.#reveal(this.present);
     this.#draw();
-    this.element.setAttribute("aria-activedescendant", `${this.id}-${this.present}`);
   }
 
   #draw() {
@@ -62,6 +61,10 @@ export class VirtualRows {
     const elements = [];
     for (let at = first; at < last; at += 1) elements.push(this.#row(at));
     this.window.replaceChildren(...elements);
+    // No attribute may name what is not there.
+    if (first <= this.present && this.present < last)
+      this.element.setAttribute("aria-activedescendant", `${this.id}-${this.present}`);
+    else this.element.removeAttribute("aria-activedescendant");
   }
 
   #row(at) {

@@ -1,4 +1,4 @@
-// The view of a Compilation: rail and recipe at the left, tabs with IR, graph, profile, accuracy and predictions.
+// The view of a Compilation: rail and recipe at the left, tabs with IR, graph, profile, accuracy, predictions, bisection.
 
 import { announce, button, fill, h } from "./dom.js";
 import { getJson } from "./api.js";
@@ -17,6 +17,7 @@ const TABS = [
   ["profile", "Profile"],
   ["accuracy", "Accuracy"],
   ["try", "Try it"],
+  ["bisect", "Bisect"],
 ];
 
 // What is behind a tab is read when it is first opened.
@@ -25,6 +26,7 @@ const VIEWS = {
   profile: async () => new (await import("./profile.js")).ProfileView(),
   accuracy: async () => new (await import("./accuracy.js")).AccuracyView(),
   try: async () => new (await import("./try_it.js")).TryView(),
+  bisect: async () => new (await import("./bisect.js")).BisectView(),
 };
 
 export class Workspace {

@@ -32,8 +32,17 @@ PROGRAMS = {
             {"stride": 2, "padding": 1, "output_padding": 1},
             {"dilation": 2, "stride": 2},
             {"groups": 2, "bias": False, "padding": 2},
+            {"groups": 2, "stride": 2},
+            {"stride": 3, "padding": 1},
+            {"stride": 4, "padding": 2, "output_padding": 3},
+            {"stride": 2, "padding": 2},
         )
     },
+    "transposed with strides that differ": (
+        nn.ConvTranspose2d(3, 5, (4, 3), (2, 3), (1, 0), (0, 2)),
+        lambda: (R(2, 3, 5, 4),),
+    ),
+    "transposed by one element": (nn.ConvTranspose2d(3, 5, 2, 2), lambda: (R(1, 3, 1, 1),)),
     "float64": (nn.Conv2d(4, 6, 3).double(), lambda: (R(2, 4, 7, 7).double(),)),
     "bfloat16": (nn.Conv2d(4, 6, 3).bfloat16(), lambda: (R(2, 4, 7, 7).bfloat16(),)),
     "a weight that is an input": (

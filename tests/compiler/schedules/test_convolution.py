@@ -14,7 +14,7 @@ from service.compiler.schedules.expressions import Unsupported
 from tests.compiler.schedules.kernels import FEW, UNITS, close, numbers, run, scheduled
 
 
-def convolved(shape, weight, stride, padding, dilation, *, last=True, single=False):
+def convolved(shape, weight, stride, padding, dilation, *, last=True, single=False, groups=1):
     """Tensors of a convolution with the channels last; the input has them second unless `last`."""
     batch, channels, height, width = shape
     outputs, own, down, across = weight
@@ -27,7 +27,7 @@ def convolved(shape, weight, stride, padding, dilation, *, last=True, single=Fal
 
     def term(n, y, z, o):
         i, j = y * stride + ry * dilation - padding, z * stride + rx * dilation - padding
-        c = o + rc if single else rc
+        c = o + rc if single else rc + (tirx.floordiv(o, outputs // groups) * own if groups > 1 else 0)
         inside = [tirx.const(0, "int64") <= i, i < height, tirx.const(0, "int64") <= j, j < width]
         element = x[n, i, j, c] if last else x[n, c, i, j]
         if padding:
@@ -71,6 +71,28 @@ def test_convolutions_are_those_of_pytorch(
         assert 1 in (k, *out[1:3], height, width, inputs, outputs)
         return
     close(run(kernel, [given_x, w], out), expected(x, w, stride, padding, dilation))
+
+
+@FEW
+@given(
+    groups=st.sampled_from((2, 3, 8)), inputs=st.sampled_from((1, 2, 4, 9)), outputs=st.sampled_from((2, 4, 6, 16, 21, 48)),
+    last=st.booleans(), **GEOMETRY,
+)  # fmt: skip
+def test_grouped_convolutions_are_those_of_pytorch(
+    groups, inputs, outputs, height, width, k, stride, padding, dilation, unit, last
+):
+    assume(min(height, width) + 2 * padding >= dilation * (k - 1) + 1)
+    x, w = numbers(1, groups * inputs, height, width), numbers(groups * outputs, inputs, k, k, seed=1)
+    tensors, out = convolved(x.shape, w.shape, stride, padding, dilation, last=last, groups=groups)
+    given_x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x
+    try:
+        kernel = scheduled(convolution.schedule, tensors, {1: w}, unit)
+    except Unsupported:
+        # And of a condition on even numbers only their halves are left.
+        assert 1 in (k, *out[1:3], height, width) or (stride == dilation == 2 and padding == 1)
+        return
+    assert kernel.parameters["groups"] == groups
+    close(run(kernel, [given_x, w], out), expected(x, w, stride, padding, dilation, groups))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -37,7 +37,7 @@ def statements(expression):
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_name("f")
         memory = T.arg("memory", T.buffer([tirx.const(4, "int64")], "float32"))
-        T.buffer_store(memory, bound(expression(memory)), [tirx.const(0, "int64")])
+        T.buffer_store(memory, bound(expression(memory), None), [tirx.const(0, "int64")])
     mod = tvm.IRModule({"f": builder.get()})
     tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script()), mod)
     return mod.script()

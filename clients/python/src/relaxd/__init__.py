@@ -16,6 +16,7 @@ from relaxd.errors import (
     StillRunning,
     UnexpectedAnswer,
 )
+from relaxd.local import local_client
 from relaxd.nouns import (
     Figures,
     Function,
@@ -83,4 +84,5 @@ __all__ = [
     "__version__",
     "compile",
     "errors",
+    "local_client",
 ]

@@ -19,9 +19,9 @@ from relaxd import bisection as bisections
 from relaxd import calls, publishing, surveys
 from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
-from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
+from relaxd.calls import InputSpecs, ModelSource, OnRecord, OnStep, Passes
 from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
-from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot, Verification
 from relaxd.publishing import Artifact, PublishedModel
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
@@ -73,6 +73,7 @@ class AsyncClient:
         base: tuple[str, int] | None = None,
         keep: bool = False,
         on_step: OnStep | None = None,
+        on_record: OnRecord | None = None,
         wait_s: float = 600.0,
     ) -> AsyncCompilation:
         """As `Client.compile`. Cancelling the task stops the waiting, not the Compilation, which others may share."""
@@ -90,6 +91,7 @@ class AsyncClient:
             base=base,
             keep=keep,
             on_step=on_step,
+            on_record=on_record,
             wait_s=wait_s,
         )
         return self._bind(await self._run(flow))
@@ -296,6 +298,10 @@ class AsyncCompilation(CompilationRecord):
     async def profile(self, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
         """As `Compilation.profile`."""
         return await self._client.profile(self.id, runs=runs, sizes=sizes)
+
+    async def verify(self, *, wait_s: float = 600.0) -> Verification:
+        """As `Compilation.verify`."""
+        return await self._client._run(calls.verify(self, wait_s))
 
     async def bisect(
         self, *, symptom: str = "auto", against: str | None = None, on_progress: OnProgress | None = None

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from numpy.typing import ArrayLike
 
 from relaxd.errors import CompilationError, RelaxdError, RequestError, StillRunning, UnknownCompilation, problem_error
-from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Signature, Snapshot, Step, TensorSpec
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Signature, Snapshot, Step, TensorSpec, Verification
 from relaxd.record import CompilationRecord
 from relaxd.report import text_diff
 from relaxd.sending import Flow, Pause, Request, UploadParts, read_answer, send
@@ -24,6 +24,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes"
 Passes: TypeAlias = "str | Sequence[str | Mapping[str, Any]]"
 InputSpecs: TypeAlias = "Sequence[TensorSpec | Mapping[str, Any]]"
 OnStep: TypeAlias = Callable[[Step], object]
+OnRecord: TypeAlias = Callable[[CompilationRecord], object]
 
 IR_FORMATS = {
     "text": "text/plain",
@@ -56,11 +57,13 @@ def compile_model(
     keep: bool,
     on_step: OnStep | None,
     wait_s: float,
+    on_record: OnRecord | None = None,
 ) -> Flow[CompilationRecord]:
     """The Compilation of the model, once it has succeeded.
 
     `on_step` is called with every Step once, in order, also with those before a failure and those of a Compilation
-    that the server already had. Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
+    that the server already had; `on_record` with the Compilation as it stands, each time that it was asked for.
+    Raises the Problem of a failed or cancelled one, and StillRunning after `wait_s`.
     """
     _check_start(source, base)
     document = request_document(passes, inputs, target=target, pass_context=pass_context, **{"import": importing})
@@ -74,6 +77,8 @@ def compile_model(
 
     def report(record: CompilationRecord) -> None:
         nonlocal reported
+        if on_record is not None:
+            on_record(record)
         for step in record.steps[reported:]:
             # Counted first: a callback that raises ends the call, but must not see the step again.
             reported += 1
@@ -93,7 +98,7 @@ def compile_model(
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise StillRunning(record.id, wait_s)
-        longest_s = UNWATCHED_POLL_S if on_step is None else WATCHED_POLL_S
+        longest_s = UNWATCHED_POLL_S if on_step is None and on_record is None else WATCHED_POLL_S
         asked_at = time.monotonic()
         record = yield from get(record.id, min(longest_s, max(1, round(left_s))))
         report(record)
@@ -156,6 +161,36 @@ def _succeeded(record: CompilationRecord) -> CompilationRecord:
     slug = "cancelled" if record.state == "cancelled" else record.state
     detail = f"The compilation {slug} and the server says no more of it."
     raise problem_error({"type": f"/problems/{slug}", "detail": detail, "compilation": record.id})
+
+
+def verify(record: CompilationRecord, wait_s: float) -> Flow[Verification]:
+    """The verdict on the numbers of the library and of every step, which are checked now where they were not."""
+    if record.checks == "every_step" and record.verification is not None:
+        return record.verification
+    if not record.ended:
+        raise StillRunning(record.id, 0)
+    recipe = record.raw["recipe"]
+    checked = yield from compile_model(
+        None,
+        passes=[],
+        verify="every_step",
+        special_values=record.raw.get("special_values"),
+        inputs=None,
+        example_inputs=None,
+        target=record.recipe.target or None,
+        importing=record.raw.get("import"),
+        pass_context=recipe.get("context"),
+        until=recipe.get("until"),
+        base=(record.id, len(record.recipe.passes)),
+        keep=False,
+        on_step=None,
+        wait_s=wait_s,
+    )
+    if checked.verification is None:
+        raise ValueError(
+            "it ends before anything is built (`until`): its steps have their errors, a library it has not"
+        )
+    return checked.verification
 
 
 def compilations(limit: int | None) -> Flow[list[CompilationRecord]]:

@@ -19,9 +19,9 @@ from relaxd import bisection as bisections
 from relaxd import calls, publishing, surveys
 from relaxd.arguments import call_outputs, name_arguments
 from relaxd.bisection import Bisection, OnProgress
-from relaxd.calls import InputSpecs, ModelSource, OnStep, Passes
+from relaxd.calls import InputSpecs, ModelSource, OnRecord, OnStep, Passes
 from relaxd.connection import DEFAULT_URL, build_request, check_base_url, key_headers
-from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot
+from relaxd.nouns import JsonObject, PassInfo, RecipeInfo, Snapshot, Verification
 from relaxd.publishing import Artifact, PublishedModel
 from relaxd.record import CompilationRecord
 from relaxd.sending import Flow, Pause, Request
@@ -79,6 +79,7 @@ class Client:
         base: tuple[str, int] | None = None,
         keep: bool = False,
         on_step: OnStep | None = None,
+        on_record: OnRecord | None = None,
         wait_s: float = 600.0,
     ) -> Compilation:
         """Compiles a model file (a path, or its bytes) and returns when it has succeeded.
@@ -88,9 +89,10 @@ class Client:
         "config"}``.
         `special_values` is ``report`` to accept what differs from PyTorch on NaN and extremes only. `inputs` declares
         names, shapes and dtypes; `example_inputs` are arrays by name to check the numbers with. `on_step` is called
-        with each Step once, in order, within about a second of its end. `until` is a stage after whose last pass it
-        ends, without a build. `base` is ``(id, step)`` of an earlier Compilation, whose passes up to there come first;
-        `model` may be left out then. `keep` has the worker wait two minutes for a next Compilation that begins alike.
+        with each Step once, in order, within about a second of its end; `on_record` with the record of the Compilation
+        as it stands, about every second. `until` is a stage after whose last pass it ends, without a build. `base` is
+        ``(id, step)`` of an earlier Compilation, whose passes up to there come first; `model` may be left out then.
+        `keep` has the worker wait two minutes for a next Compilation that begins alike.
         Raises CompilationError when the model or a pass fails, StillRunning when `wait_s` is over.
         """
         flow = calls.compile_model(
@@ -107,6 +109,7 @@ class Client:
             base=base,
             keep=keep,
             on_step=on_step,
+            on_record=on_record,
             wait_s=wait_s,
         )
         return self._bind(self._run(flow))
@@ -333,6 +336,14 @@ class Compilation(CompilationRecord):
     def profile(self, *, runs: int | None = None, sizes: Mapping[str, int] | None = None) -> Profile:
         """As `Client.profile`."""
         return self._client.profile(self.id, runs=runs, sizes=sizes)
+
+    def verify(self, *, wait_s: float = 600.0) -> Verification:
+        """Whether its numbers are PyTorch's, of the library and after every step.
+
+        Where only the library was checked, it is compiled once more with every step checked, without sending the model
+        again. Raises VerificationFailed when they are not.
+        """
+        return self._client._run(calls.verify(self, wait_s))
 
     def bisect(
         self, *, symptom: str = "auto", against: str | None = None, on_progress: OnProgress | None = None

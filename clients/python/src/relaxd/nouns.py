@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from relaxd.grids import Grid, Shown
+
 JsonObject = dict[str, Any]
 
 
 def _number(value: Any) -> float | None:
     """A JSON number; the strings NaN, Infinity and -Infinity stand for what JSON has no numbers for."""
     return None if value is None else float(value)
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else f"{float(value):.1e}"
 
 
 @dataclass(frozen=True)
@@ -187,17 +193,41 @@ class OutputCheck:
 
 
 @dataclass(frozen=True)
-class Verification:
-    """Whether the artifact's numbers are PyTorch's: the names of the cases, and the worst of them by output."""
+class Verification(Shown):
+    """Whether the artifact's numbers are PyTorch's: the names of the cases, and the worst of them by output.
+
+    Where every step was checked, `first_wrong` is the index of the first whose numbers are beyond tolerance, and
+    `first_jump` of the first whose error is ten times the one before; None for none. `raw` has the tolerances.
+    """
 
     passed: bool
     cases: tuple[str, ...]
     outputs: tuple[OutputCheck, ...]
+    first_wrong: int | None = None
+    first_jump: int | None = None
+    raw: JsonObject = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Verification:
         outputs = tuple(OutputCheck.from_json(entry) for entry in value["outputs"])
-        return cls(bool(value["passed"]), tuple(value["cases"]), outputs)
+        steps = value.get("steps") or {}
+        firsts = (steps.get("first_wrong"), steps.get("first_jump"))
+        return cls(bool(value["passed"]), tuple(value["cases"]), outputs, *firsts, dict(value))
+
+    @property
+    def verdict(self) -> str:
+        """One line: whether the numbers are PyTorch's, and the largest error."""
+        worst = max((check.max_abs_error or 0.0 for check in self.outputs), default=0.0)
+        return f"the numbers {'are' if self.passed else 'differ from'} PyTorch's: largest error {worst:.1e}"
+
+    def grid(self) -> Grid:
+        """One row an output: its worst case, beside what is allowed."""
+        rows = tuple(
+            (check.name, str(check.raw.get("case", "-")), *map(_short, (check.max_abs_error, check.raw.get("atol"))))
+            for check in self.outputs
+        )
+        headings = ("output", "case", "max error", "allowed")
+        return Grid(headings, rows, frozenset({"max error", "allowed"}), caption=self.verdict)
 
 
 @dataclass(frozen=True)

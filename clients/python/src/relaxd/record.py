@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from relaxd.errors import ProblemError, problem_error
 from relaxd.nouns import JsonObject, Model, Recipe, Signature, Step, Timing, Verification
-from relaxd.report import stage_table
 from relaxd.stages import Stages
 
 RecordT = TypeVar("RecordT", bound="CompilationRecord")
@@ -21,8 +21,9 @@ class CompilationRecord:
     """What the server knows of a Compilation at one moment. `Compilation` adds the calls that belong to it.
 
     Times are ISO 8601 as the server wrote them. `signature` is None until the import has ended; `problem` is the
-    error (not raised) of a failed Compilation. `results` are what the build made of the last step: ``vm``, ``tir``,
-    ``llvm``, and ``asm`` once it was asked for. `raw` is the answer itself.
+    error (not raised) of a failed Compilation. `checks` is what is verified: ``artifact`` or ``every_step``. `results`
+    are what the build made of the last step: ``vm``, ``tir``, ``llvm``, and ``asm`` once it was asked for. `raw` is
+    the answer itself.
     """
 
     id: str
@@ -33,7 +34,7 @@ class CompilationRecord:
     model: Model
     signature: Signature | None
     recipe: Recipe
-    verify: str
+    checks: str
     steps: tuple[Step, ...]
     results: tuple[Step, ...]
     timings: tuple[Timing, ...]
@@ -54,7 +55,7 @@ class CompilationRecord:
             model=Model.from_json(value["model"]),
             signature=None if signature is None else Signature.from_json(signature),
             recipe=Recipe.from_json(value["recipe"]),
-            verify=value["verify"],
+            checks=value["verify"],
             steps=tuple(Step.from_json(step) for step in value.get("steps", ())),
             results=tuple(Step.from_json(step) for step in value.get("results", ())),
             timings=tuple(Timing.from_json(timing) for timing in value.get("timings", ())),
@@ -76,4 +77,10 @@ class CompilationRecord:
 
     def table(self) -> str:
         """The steps as a plain-text table: pass, changed, milliseconds, operators before and after, largest error."""
-        return stage_table(self.steps)
+        return str(self.stages)
+
+    def _repr_html_(self) -> str:
+        verdict = "" if self.verification is None else f", {self.verification.verdict}"
+        head = f"<p><b>{html.escape(self.state)}</b> <code>{html.escape(self.id)}</code>{html.escape(verdict)}</p>"
+        problem = "" if self.problem is None else f"<p>{html.escape(str(self.problem))}</p>"
+        return head + self.stages._repr_html_() + problem

@@ -1,25 +1,28 @@
-"""Plain text for people: the table of steps and the difference of two Snapshots."""
+"""What people look at: the table of steps and the difference of two Snapshots."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from relaxd.grids import Grid, Row
 from relaxd.nouns import Step
 
 _HEADINGS = ("step", "stage", "pass", "changed", "ms", "ops", "max error")
-RIGHT_ALIGNED = frozenset({"step", "ms", "max error"})
 
 
-def stage_rows(steps: Iterable[Step]) -> list[tuple[str, ...]]:
-    """The headings, then one row per step.
+def stage_grid(steps: Iterable[Step]) -> Grid:
+    """One row a step; those that changed nothing are dim.
 
     `ops` is the count of operators and calls before and after; `max error` is ``-`` unchecked.
     """
-    rows: list[tuple[str, ...]] = [_HEADINGS]
+    rows: list[Row] = []
+    same: set[int] = set()
     before: int | None = None
     for step in steps:
         after = sum(step.ops.values())
+        if not step.changed:
+            same.add(len(rows))
         rows.append(
             (
                 str(step.index),
@@ -32,22 +35,7 @@ def stage_rows(steps: Iterable[Step]) -> list[tuple[str, ...]]:
             )
         )
         before = after
-    return rows
-
-
-def stage_table(steps: Iterable[Step]) -> str:
-    """The rows as plain text."""
-    rows = stage_rows(steps)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_aligned(row, widths) for row in rows)
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        cell.rjust(width) if heading in RIGHT_ALIGNED else cell.ljust(width)
-        for heading, cell, width in zip(_HEADINGS, row, widths, strict=True)
-    )
-    return "  ".join(cells).rstrip()
+    return Grid(_HEADINGS, tuple(rows), frozenset({"step", "ms", "max error"}), frozenset(same))
 
 
 def text_diff(before: str, after: str, before_label: str, after_label: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from relaxd.calls import InputSpecs, ModelSource, model_parts, request_document
+from relaxd.grids import Grid, Row, Shown
 from relaxd.nouns import JsonObject, Signature
 from relaxd.sending import Flow, Request, read_answer, send
 
@@ -109,7 +110,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Shown):
     """Where the time of a compiled model goes. `total_us` is the median of whole runs, copies of tensors included."""
 
     compilation: str
@@ -124,6 +125,23 @@ class Profile:
         kernels = tuple(Kernel.from_json(entry) for entry in value["kernels"])
         total = float(value["total"]["median_us"])
         return cls(value["id"], int(value["runs"]), dict(value["sizes"]), total, kernels, dict(value))
+
+    def grid(self) -> Grid:
+        """One row a kernel, the slowest first, beside what one core of the machine can do."""
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+        caption = f"{self.total_us:.1f} µs a run, median of {self.runs}{'; ' if sizes else ''}{sizes}"
+        rows = tuple(map(_row, sorted(self.kernels, key=lambda kernel: -kernel.share)))
+        headings = ("kernel", "share", "µs", "GFLOP/s", "of peak", "GB/s", "of memory", "source")
+        return Grid(headings, rows, frozenset(headings[1:-1]), caption=caption)
+
+
+def _row(kernel: Kernel) -> Row:
+    flops, moved = (None if rate is None else rate / 1e9 for rate in (kernel.flops_per_s, kernel.bytes_per_s))
+    rates = ((flops, ".1f"), (kernel.of_peak, ".0%"), (moved, ".1f"), (kernel.of_bandwidth, ".0%"))
+    cells = ("-" if value is None else f"{value:{form}}" for value, form in rates)
+    # `net.py:12: x = ...`: the line's text is in the model's source.
+    sources = dict.fromkeys(source.partition(": ")[0] for source in kernel.sources)
+    return kernel.function, f"{kernel.share:.1%}", f"{kernel.median_us:.1f}", *cells, ", ".join(list(sources)[:3])
 
 
 @dataclass(frozen=True)

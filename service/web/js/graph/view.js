@@ -1,13 +1,14 @@
 // The graph of a step: the drawing, and the same as a list for the keyboard and screen readers.
 
-import { getJson } from "../api.js";
+import { getJson, isResult } from "../api.js";
 import { announce, button, fill, h } from "../dom.js";
 import { microseconds, percent, scientific, stepName } from "../format.js";
 import { icon } from "../icons.js";
 import { snapshot } from "../ir/listing.js";
+import { stepSelect } from "../ir/listing_pane.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
-import { change, state } from "../state.js";
+import { change, compilationOf, state } from "../state.js";
 import { VirtualRows } from "../virtual_rows.js";
 import { GraphCanvas } from "./canvas.js";
 import { layout, tree } from "./layout.js";
@@ -51,19 +52,22 @@ export class GraphView {
   }
 
   async show() {
-    const { steps } = state.a;
-    const step = steps.find(({ index }) => index === state.graph) ?? steps.at(-1);
+    const side = state.graph?.side === "b" && state.b ? "b" : "a";
+    this.compilation = compilationOf(side);
+    const { steps } = this.compilation;
+    const step = steps.find(({ index }) => index === state.graph?.step) ?? steps.at(-1);
+    this.side = side;
     if (!step) {
       fill(this.error, h("p", { class: "empty loading" }, "Importing the model …"));
       return;
     }
-    const key = `${state.a.id}/${step.index}/${this.colouring}/${this.fn}`;
+    const key = `${this.compilation.id}/${step.index}/${this.colouring}/${this.fn}/${state.b?.id}`;
     if (key === this.key) return;
     this.key = key;
     this.step = step;
     try {
-      const found = await snapshot(state.a.id, step);
-      this.model = await links.modelOf(state.a);
+      const found = await snapshot(this.compilation.id, step);
+      this.model = await links.modelOf(this.compilation);
       await this.#measure(found, step);
       if (key !== this.key) return;
       fill(this.error);
@@ -84,7 +88,7 @@ export class GraphView {
       id: node.name,
       path: moduleOf(node)?.split(".") ?? [],
     }));
-    const known = `${state.a.id}/${entry?.name}`;
+    const known = `${this.compilation.id}/${entry?.name}`;
     this.tree = tree(nodes);
     if (this.known !== known) {
       this.known = known;
@@ -101,7 +105,8 @@ export class GraphView {
   }
 
   #head(step, relax, entry) {
-    const choose = (event) => change({ graph: Number(event.target.value) }, { history: "push" });
+    const place = { side: this.side, step: step.index };
+    const choose = (chosen) => change({ graph: chosen }, { history: "push" });
     const colour = (event) => {
       this.colouring = event.target.value;
       this.show();
@@ -117,13 +122,7 @@ export class GraphView {
     };
     fill(
       this.head,
-      h(
-        "select",
-        { "aria-label": "Step of the graph", onChange: choose },
-        state.a.steps.map((each) =>
-          h("option", { value: each.index, selected: each === step }, `${each.index}  ${stepName(each)}`),
-        ),
-      ),
+      stepSelect("Step of the graph", place, choose, [], (each) => !isResult(each)),
       relax.length > 1
         ? h(
             "select",
@@ -134,7 +133,9 @@ export class GraphView {
       h(
         "select",
         { "aria-label": "Colour of the nodes", onChange: colour },
-        COLOURINGS.map(([value, label]) => h("option", { value, selected: value === this.colouring }, label)),
+        [...COLOURINGS, ...(state.b ? [["other", `by what ${this.#other().name} lacks`]] : [])].map(([value, label]) =>
+          h("option", { value, selected: value === this.colouring }, label),
+        ),
       ),
       button("Open all", () => all(true)),
       button("Close all", () => all(false)),
@@ -149,7 +150,13 @@ export class GraphView {
     );
   }
 
+  /** The Compilation that this one is compared with, by its last step. */
+  #other() {
+    return this.side === "b" ? { name: "A", compilation: state.a } : { name: "B", compilation: state.b };
+  }
+
   #legend() {
+    if (this.colouring === "other") return `+ what ${this.#other().name} does not have after its last step`;
     if (this.colouring === "time")
       return this.profile ? `of ${microseconds(this.profile.total.median_us)} a run` : (this.note ?? "");
     if (this.colouring === "change")
@@ -162,18 +169,22 @@ export class GraphView {
   /** What the colouring needs to know beyond the step itself. */
   async #measure(found, step) {
     this.note = null;
-    if (this.colouring === "time" && this.profileOf !== state.a.id) {
+    const { id, steps } = this.compilation;
+    if (this.colouring === "other" && !state.b) this.colouring = "source";
+    if (this.colouring === "time" && this.profileOf !== id) {
       this.profile = null;
       try {
-        this.profile = await getJson(`/compile/${state.a.id}/profile?runs=20`);
-        this.profileOf = state.a.id;
+        this.profile = await getJson(`/compile/${id}/profile?runs=20`);
+        this.profileOf = id;
       } catch (error) {
         this.note = error.message;
       }
     }
-    const earlier = this.colouring === "change" ? state.a.steps.findLast(({ index }) => index < step.index) : null;
-    this.before = earlier
-      ? new Set((await snapshot(state.a.id, earlier)).functions.flatMap((entry) => entry.bindings.map(likeness)))
+    let base = null;
+    if (this.colouring === "change") base = [id, steps.findLast(({ index }) => index < step.index)];
+    if (this.colouring === "other") base = [this.#other().compilation.id, this.#other().compilation.steps.at(-1)];
+    this.before = base?.[1]
+      ? new Set((await snapshot(...base)).functions.flatMap((entry) => entry.bindings.map(likeness)))
       : null;
     const numbers = step.details?.numbers ?? {};
     this.wrong = numbers.first_binding?.binding ?? numbers.first_binding?.name ?? numbers.first_binding ?? null;
@@ -213,14 +224,14 @@ export class GraphView {
       const [first] = box.node ? this.model.coloursOf(box.node.origins ?? []) : [];
       return first === undefined ? plain : { fill: `--g${first}`, text: "--text" };
     }
-    if (this.colouring === "change") {
+    if (this.colouring === "change" || this.colouring === "other") {
       const fresh = this.before ? members.filter((node) => !this.before.has(likeness(node))).length : 0;
       return fresh
         ? {
             ...plain,
             fill: "--graph-new",
             sign: "+",
-            note: box.children ? `${fresh} of ${box.count} changed` : undefined,
+            note: box.children ? `${fresh} of ${box.count}` : undefined,
           }
         : plain;
     }
@@ -324,7 +335,7 @@ export class GraphView {
     change(
       {
         tab: "ir",
-        panes: state.panes.with(at, { kind: "ir", side: "a", step: this.step.index }),
+        panes: state.panes.with(at, { kind: "ir", side: this.side, step: this.step.index }),
         active: at,
         fn: node.callee ?? "main",
         line: null,
@@ -333,7 +344,7 @@ export class GraphView {
     );
   }
 
-  light(origins) {
+  light({ origins }) {
     this.canvas.lit = (box) => origins.size > 0 && (box.node?.origins ?? []).some((origin) => origins.has(origin));
     this.canvas.draw();
     this.list.light(origins.size ? (row) => this.canvas.lit(row.box) : null, false);

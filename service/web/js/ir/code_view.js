@@ -70,13 +70,15 @@ export class CodeView {
     this.draw();
   }
 
-  /** Lights these lines; with `go`, scrolls to the first of them that is in the rows unless one is in sight. */
+  /** Lights these lines, the most telling first; with `go`, scrolls to that one unless it is in sight. */
   light(lines, go) {
     if (lines.size === 0 && this.lit.size === 0) return;
     this.lit = lines;
     for (const [row, element] of this.drawn) element.classList.toggle("lit", lines.has(this.rows[row]));
     if (go && lines.size > 0) {
-      const first = this.rows.findIndex((line) => lines.has(line));
+      const [telling] = lines;
+      const exact = this.rows.indexOf(telling);
+      const first = exact >= 0 ? exact : this.rows.findIndex((line) => lines.has(line));
       if (first >= 0) this.#reveal(first, false);
     }
     this.draw();
@@ -129,7 +131,14 @@ export class CodeView {
         before = element.nextSibling;
       }
     }
+    this.#tellPresent();
     this.#rule();
+  }
+
+  /** The present row for screen readers, while it is drawn: no attribute may name what is not there. */
+  #tellPresent() {
+    if (this.drawn.has(this.row)) this.element.setAttribute("aria-activedescendant", `${this.id}-${this.row}`);
+    else this.element.removeAttribute("aria-activedescendant");
   }
 
   #row(row) {
@@ -234,7 +243,6 @@ export class CodeView {
     }
     this.#reveal(this.row, center);
     this.#draw();
-    this.element.setAttribute("aria-activedescendant", `${this.id}-${this.row}`);
   }
 
   #reveal(row, center) {

@@ -5,7 +5,7 @@ import { stepName } from "../format.js";
 import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
-import { change, compilationOf, findStep, state } from "../state.js";
+import { change, compilationOf, findStep, state, stepKey } from "../state.js";
 import { CodeView } from "./code_view.js";
 import { condensed, difference } from "./difference.js";
 import { listing } from "./listing.js";
@@ -52,10 +52,8 @@ export class DifferencePane {
   async show(pane) {
     this.pane = pane;
     const places = [pane.left, pane.right];
-    const steps = places.map(({ side, step }) => findStep(side, step));
-    const key = places
-      .map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at]?.stage}/${steps[at]?.index}`)
-      .join("~");
+    const steps = places.map(findStep);
+    const key = places.map(({ side }, at) => `${compilationOf(side)?.id}/${steps[at] && stepKey(steps[at])}`).join("~");
     this.#head();
     if (key === this.key) return;
     this.key = key;
@@ -178,16 +176,9 @@ export class DifferencePane {
     return lines.join("\n");
   }
 
-  light(origins, kernels, go) {
-    for (const side of this.sides) {
-      if (!side.listing) continue;
-      const lines = new Set();
-      for (const segment of side.listing.segments) {
-        if (!segment.origins.some((origin) => origins.has(origin))) continue;
-        for (let line = segment.start; line < segment.end; line += 1) lines.add(line);
-      }
-      side.view.light(lines, go && side.name === "right");
-    }
+  light(lit, go) {
+    for (const side of this.sides)
+      if (side.listing) side.view.light(side.listing.linesOf(lit), go && side.name === "right");
   }
 
   focus() {

@@ -6,20 +6,26 @@ import { icon } from "../icons.js";
 import * as links from "../links.js";
 import { problemCard } from "../problem.js";
 import { openDifference } from "../rail.js";
-import { change, compilationOf, findStep, shown, state } from "../state.js";
+import { change, compilationOf, findStep, shown, state, stepKey } from "../state.js";
 import { CodeView } from "./code_view.js";
 import { listing } from "./listing.js";
 
-/** A select with all steps of A, and of B if there is one. `chosen` is {side, step}. */
-export function stepSelect(label, chosen, onChoose, extra = []) {
+/** A select with the steps of A that are `wanted`, and of B if there is one. `chosen` is {side, step}. */
+export function stepSelect(label, chosen, onChoose, extra = [], wanted = () => true) {
   const group = (side) =>
-    shown(compilationOf(side)).map((step) =>
-      h(
-        "option",
-        { value: `${side}${step.index}`, selected: side === chosen?.side && step.index === chosen.step },
-        `${step.index}  ${stepName(step)}`,
-      ),
-    );
+    shown(compilationOf(side))
+      .filter(wanted)
+      .map((step) =>
+        h(
+          "option",
+          {
+            value: `${side}${step.index}`,
+            selected: side === chosen?.side && step.index === chosen.step && chosen.inner === undefined,
+          },
+          `${step.index}  ${stepName(step)}`,
+        ),
+      );
+  const inside = chosen?.inner === undefined ? null : findStep(chosen);
   const options = state.b
     ? ["a", "b"].map((side) => h("optgroup", { label: side.toUpperCase() }, group(side)))
     : group("a");
@@ -27,7 +33,13 @@ export function stepSelect(label, chosen, onChoose, extra = []) {
     const { value } = event.target;
     if (value) onChoose({ side: value[0], step: Number(value.slice(1)) });
   };
-  return h("select", { "aria-label": label, onChange: choose }, extra, options);
+  return h(
+    "select",
+    { "aria-label": label, onChange: choose },
+    extra,
+    inside ? h("option", { value: "", selected: true }, `${inside.index}  ${stepName(inside)}`) : null,
+    options,
+  );
 }
 
 export class ListingPane {
@@ -57,8 +69,8 @@ export class ListingPane {
 
   /** Shows another step, or the same one of a Compilation that has changed. */
   async show(pane) {
-    const step = findStep(pane.side, pane.step);
-    const key = `${compilationOf(pane.side)?.id}/${step?.stage}/${pane.step}/${step ? "" : compilationOf(pane.side)?.state}`;
+    const step = findStep(pane);
+    const key = `${compilationOf(pane.side)?.id}/${step ? stepKey(step) : `${pane.step}/${compilationOf(pane.side)?.state}`}`;
     this.pane = pane;
     this.#head(step);
     if (key === this.key) return;
@@ -88,7 +100,8 @@ export class ListingPane {
       const [read, model] = await Promise.all([listing(pane.side, step), links.modelOf(compilationOf(pane.side))]);
       if (key !== this.key) return;
       this.model = model;
-      this.#open(read, step);
+      // After a pass inside of a step, its name is known now.
+      this.#open(read, findStep(pane));
     } catch (error) {
       if (key === this.key) fill(this.body, problemCard(error));
       this.key = null;
@@ -143,7 +156,10 @@ export class ListingPane {
     const against = stepSelect(
       "Compare with a step",
       null,
-      (other) => openDifference({ kind: "diff", left: other, right: { side: pane.side, step: pane.step } }),
+      ({ side, step: other }) => {
+        const { kind: _, ...right } = pane;
+        openDifference({ kind: "diff", left: { side, step: other }, right });
+      },
       [h("option", { value: "" }, "± diff with …")],
     );
     against.classList.add("against");
@@ -178,9 +194,7 @@ export class ListingPane {
   }
 
   #segment(line) {
-    const segment = this.listing.segmentAt(line);
-    if (!segment) return null;
-    return { ...segment, kernel: segment.binding ? null : segment.fn };
+    return this.listing.segmentAt(line);
   }
 
   #pick(line) {
@@ -193,22 +207,8 @@ export class ListingPane {
     if (!this.listing.segmentAt(line)) announce("This line comes from no node of the model.");
   }
 
-  light(origins, kernels, go) {
-    if (!this.listing) return;
-    const lines = new Set();
-    const mark = ({ start, end }) => {
-      for (let line = start; line < end; line += 1) lines.add(line);
-    };
-    // A kernel that is called, or whose code it is, says more than the nodes that it shares with others.
-    const named = kernels.size
-      ? this.listing.segments.filter(
-          (segment) => kernels.has(segment.callee) || (!segment.binding && kernels.has(segment.fn)),
-        )
-      : [];
-    for (const segment of named.length ? named : this.listing.segments) {
-      if (segment.origins.some((origin) => origins.has(origin))) mark(segment);
-    }
-    this.view.light(lines, go);
+  light(lit, go) {
+    if (this.listing) this.view.light(this.listing.linesOf(lit), go);
   }
 
   #fold(line) {
@@ -222,7 +222,7 @@ export class ListingPane {
   foldAll() {
     this.folded = this.folded.size ? new Set() : new Set(this.listing.functions.map((span) => span.start));
     this.#rows();
-    this.#head(findStep(this.pane.side, this.pane.step));
+    this.#head(findStep(this.pane));
     announce(this.folded.size ? "All functions are folded." : "All functions are unfolded.");
   }
 

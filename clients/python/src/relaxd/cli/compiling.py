@@ -13,12 +13,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from relaxd.calls import OnStep
+from relaxd.calls import OnRecord, OnStep
 from relaxd.cli.session import ApiKey, AsJson, Id, Session, Url, session
 from relaxd.cli.words import read_base, read_input, read_passes
 from relaxd.client import Compilation
 from relaxd.connection import DEFAULT_URL
+from relaxd.local import LOCAL
 from relaxd.nouns import Step, TensorSpec
+from relaxd.progress import progress_bar
 
 
 def compile_file(
@@ -43,6 +45,8 @@ def compile_file(
     base: Annotated[str | None, typer.Option("--from", help="Go on after ID:STEP; FILE may be left out.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="The worker waits for a next Compilation like it.")] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")] = 600.0,
+    local: Annotated[bool, typer.Option("--local", help="Without a server, as --url local.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the library's archive.")] = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -50,11 +54,11 @@ def compile_file(
     """Compile a model; show its steps, and how far its numbers are from PyTorch's."""
     if file is None and base is None:
         raise typer.BadParameter("give a FILE, or --from ID:STEP", param_hint="FILE")
-    with session(url, api_key, as_json) as opened:
+    with session(LOCAL if local else url, api_key, as_json) as opened:
         presets = [] if passes is None else [recipe.name for recipe in opened.client.recipes()]
         target = {name: value for name, value in (("threads", threads), ("cpu", cpu)) if value is not None}
         start = None if base is None else read_base(base)
-        with _watched(opened) as on_step:
+        with _watched(opened) as (on_step, on_record):
             done = opened.client.compile(
                 file,
                 passes=None if passes is None else read_passes(passes, presets),
@@ -67,15 +71,18 @@ def compile_file(
                 base=None if start is None else (opened.resolve(start[0]), start[1]),
                 keep=keep,
                 on_step=on_step if watch else None,
+                on_record=on_record,
                 wait_s=wait,
             )
         shown = list(described(done))
+        if output is not None:
+            shown.append(Text(f"written to {done.download(output)}"))
         opened.show(done.raw, *(shown[1:] if watch else shown))
 
 
 @contextlib.contextmanager
-def _watched(opened: Session) -> Iterator[OnStep]:
-    """A function for each step, and a spinner where stderr is a terminal."""
+def _watched(opened: Session) -> Iterator[tuple[OnStep, OnRecord | None]]:
+    """A function for each step, and where stderr is a terminal one for a progress bar."""
 
     def on_step(step: Step) -> None:
         error = "" if step.error is None else f"  error {step.error:.1e}"
@@ -86,10 +93,10 @@ def _watched(opened: Session) -> Iterator[OnStep]:
         to.print(Text(text, style="" if step.changed else "dim"), soft_wrap=True)
 
     if not opened.progress.is_terminal:
-        yield on_step
+        yield on_step, None
         return
-    with opened.progress.status("compiling"):
-        yield on_step
+    with progress_bar(opened.progress) as on_record:
+        yield on_step, on_record
 
 
 def described(compilation: Compilation) -> list[RenderableType]:
@@ -97,9 +104,7 @@ def described(compilation: Compilation) -> list[RenderableType]:
     lines: list[RenderableType] = [compilation.stages.__rich__()]
     verification = compilation.verification
     if verification is not None:
-        worst = max((check.max_abs_error or 0.0 for check in verification.outputs), default=0.0)
-        verdict = "the numbers are PyTorch's" if verification.passed else "the numbers differ from PyTorch's"
-        lines.append(Text(f"{verdict}: largest error {worst:.1e}", style="green" if verification.passed else "red"))
+        lines.append(Text(verification.verdict, style="green" if verification.passed else "red"))
     if compilation.signature is not None:
         gives = ", ".join(map(_spec, compilation.signature.outputs))
         lines.append(Text(f"({', '.join(map(_spec, compilation.signature.inputs))}) -> {gives}"))

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Group
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from relaxd.bisection import Bisection
@@ -19,7 +18,6 @@ from relaxd.cli.words import read_point, read_sizes
 from relaxd.client import Compilation
 from relaxd.connection import DEFAULT_URL
 from relaxd.report import text_diff
-from relaxd.surveys import Kernel, Profile
 
 _LEXERS = {"llvm": "llvm", "asm": "nasm", "vm": "text"}
 
@@ -108,35 +106,7 @@ def profile(
     with session(url, api_key, as_json) as opened:
         given = None if sizes is None else read_sizes(sizes)
         found = opened.client.profile(opened.resolve(compilation), runs=runs, sizes=given)
-        head = f"{found.total_us:.1f} µs a run, median of {found.runs}"
-        drawn = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
-        opened.show(found.raw, Text(f"{head}; {drawn}" if drawn else head, style="bold"), _kernels(found))
-
-
-def _kernels(found: Profile) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("kernel", overflow="fold")
-    for heading in ("share", "µs", "GFLOP/s", "of peak", "GB/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("source", overflow="fold")
-    for kernel in sorted(found.kernels, key=lambda entry: -entry.share):
-        table.add_row(*_cells(kernel))
-    return table
-
-
-def _cells(kernel: Kernel) -> tuple[str, ...]:
-    flops, peak, moved = (
-        "-" if value is None else f"{value:{form}}"
-        for value, form in (
-            (None if kernel.flops_per_s is None else kernel.flops_per_s / 1e9, ".1f"),
-            (kernel.of_peak, ".0%"),
-            (None if kernel.bytes_per_s is None else kernel.bytes_per_s / 1e9, ".1f"),
-        )
-    )
-    times = f"{kernel.share:.1%}", f"{kernel.median_us:.1f}"
-    # `net.py:12: x = ...`: the line's text is in the model's source.
-    sources = dict.fromkeys(source.partition(": ")[0] for source in kernel.sources)
-    return kernel.function, *times, flops, peak, moved, ", ".join(list(sources)[:3])
+        opened.show(found.raw, found)
 
 
 def bisect(

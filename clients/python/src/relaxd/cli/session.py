@@ -17,12 +17,15 @@ from rich.text import Text
 
 from relaxd import errors
 from relaxd.client import Client
+from relaxd.local import LOCAL, local_client
 
 # Tables in a pipe or a file are not cut to a terminal that is not there.
 PIPED_WIDTH = 160
 OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
 
-Url: TypeAlias = Annotated[str, typer.Option("--url", envvar="RELAXD_URL", help="The server.")]
+Url: TypeAlias = Annotated[
+    str, typer.Option("--url", envvar="RELAXD_URL", help="The server; `local` is one for this command alone.")
+]
 ApiKey: TypeAlias = Annotated[
     str | None, typer.Option("--api-key", envvar="RELAXD_API_KEY", help="For a server that asks for one.")
 ]
@@ -82,22 +85,18 @@ def fail(message: str, code: int = USAGE) -> NoReturn:
 @contextlib.contextmanager
 def session(url: str, api_key: str | None, as_json: bool) -> Iterator[Session]:
     """A Session for one command. Errors of relaxd are told and become the exit code."""
-    try:
-        client = Client(url, api_key=api_key)
-    except ValueError as error:
-        fail(str(error))
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
-    with client:
-        opened = Session(client, url, as_json, console, Console(stderr=True, highlight=False))
-        try:
-            yield opened
-        except errors.RelaxdError as error:
-            _tell(opened, error)
-            raise typer.Exit(exit_code(error)) from None
-        except (OSError, ValueError, IndexError, TypeError) as error:
-            fail(str(error))
+    progress = Console(stderr=True, highlight=False)
+    try:
+        with local_client() if url == LOCAL else Client(url, api_key=api_key) as client:
+            yield Session(client, url, as_json, console, progress)
+    except errors.RelaxdError as error:
+        _tell(error, url, as_json, progress)
+        raise typer.Exit(exit_code(error)) from None
+    except (OSError, ValueError, IndexError, TypeError) as error:
+        fail(str(error))
 
 
 def exit_code(error: errors.RelaxdError) -> int:
@@ -109,22 +108,23 @@ def exit_code(error: errors.RelaxdError) -> int:
     return UNREACHABLE
 
 
-def _tell(opened: Session, error: errors.RelaxdError) -> None:
+def _tell(error: errors.RelaxdError, url: str, as_json: bool, progress: Console) -> None:
     """The error on stderr, with what to do next; with ``--json`` the problem document on stdout."""
-    if opened.as_json:
+    if as_json:
         slug = type(error).__name__
         document = error.args[0] if isinstance(error, errors.ProblemError) else {"error": slug, "detail": str(error)}
         typer.echo(json.dumps(document, indent=2))
         return
     if not isinstance(error, errors.ProblemError):
-        opened.progress.print(f"[bold red]relaxd:[/] {escape(str(error))}", soft_wrap=True)
-        if isinstance(error, errors.ServerUnreachable):
-            opened.progress.print("[cyan]->[/] another server: --url, or RELAXD_URL; one here: relaxd serve")
+        progress.print(f"[bold red]relaxd:[/] {escape(str(error))}", soft_wrap=True)
+        if isinstance(error, errors.ServerUnreachable) and url != LOCAL:
+            hint = "another server: --url, or RELAXD_URL; one here: relaxd serve; without one: --url local"
+            progress.print(f"[cyan]->[/] {hint}", soft_wrap=True)
         return
-    opened.progress.print(f"[bold red]{escape(error.title or error.slug)}[/] [dim]({error.slug}, {error.status})[/]")
-    opened.progress.print(escape(error.detail), soft_wrap=True)
-    for line in what_to_do(error, opened.url):
-        opened.progress.print(f"[cyan]->[/] {escape(line)}", soft_wrap=True)
+    progress.print(f"[bold red]{escape(error.title or error.slug)}[/] [dim]({error.slug}, {error.status})[/]")
+    progress.print(escape(error.detail), soft_wrap=True)
+    for line in what_to_do(error, url):
+        progress.print(f"[cyan]->[/] {escape(line)}", soft_wrap=True)
 
 
 def what_to_do(error: errors.ProblemError, url: str) -> list[str]:
@@ -136,9 +136,10 @@ def what_to_do(error: errors.ProblemError, url: str) -> list[str]:
     if error.slug in ("not-authenticated", "not-permitted"):
         lines.append("give --api-key, or set RELAXD_API_KEY")
     if isinstance(error, errors.CompilationError) and error.compilation is not None:
-        short = error.compilation
+        short = error.compilation + (f" --url {LOCAL}" if url == LOCAL else "")
         lines.append(f"the steps before it: relaxd show {short}")
         lines.append(f"which pass, and a smaller model: relaxd bisect {short}")
         lines.append(f"to run it without a server: relaxd download {short} --what repro")
-    lines.append(f"what it means: {url.rstrip('/')}/problems/{error.slug}")
+    if url != LOCAL:
+        lines.append(f"what it means: {url.rstrip('/')}/problems/{error.slug}")
     return lines
