@@ -217,12 +217,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The answer is given to the transport; from now on the connection waits."""
-        super().on_response_complete()
-        self.note_answered()
-
-    def note_answered(self) -> None:
-        """Begins the clocks of a connection that waits."""
         self.waiting_since = self.loop.time()
+        super().on_response_complete()
         if self._sending is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 

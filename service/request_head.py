@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 MAX_HEAD_BYTES = 8 << 10
+MAX_HEADERS = 64
 
 _REQUEST = re.compile(
     rb"POST /(?:infer|v2/models/([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?:/versions/([0-9]{1,9}))?/infer) HTTP/1\.1"
@@ -18,8 +19,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([!-~](?:[ -~]*[!-~])?
 # Of these the HTTP parser and the route know what to do.
 _UNUSUAL = frozenset(
     (
-        *(b"transfer-encoding", b"expect", b"upgrade", b"content-encoding", b"te", b"trailer", b"http2-settings"),
-        # What browsers say of the page that sends it.
+        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"),
         *(b"origin", b"sec-fetch-site"),
     )
 )
@@ -41,11 +41,11 @@ class RequestHead:
 
     model: str | None
     version: str | None
-    host: str
     content_length: int
     header_length: str | None
     accept_encoding: str
     authorization: str | None
+    host: str
 
 
 def read_head(head: bytes) -> RequestHead | None:
@@ -62,16 +62,18 @@ def read_head(head: bytes) -> RequestHead | None:
     return RequestHead(
         model,
         version,
-        found[b"host"],
         int(length),
         found.get(b"inference-header-content-length"),
         found.get(b"accept-encoding", ""),
         found.get(b"authorization"),
+        found[b"host"],
     )
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, str] | None:
     found: dict[bytes, str] = {}
+    if len(lines) > MAX_HEADERS:
+        return None
     for line in lines:
         header = _HEADER.fullmatch(line)
         if header is None:

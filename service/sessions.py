@@ -84,7 +84,7 @@ class Sessions:
         settle: Callable[[Outcome | Problem], None],
         timeout_us: int | None = None,
     ) -> Call:
-        """As `run`, without waiting: `settle` gets the outcome, once, maybe before this returns.
+        """As `run`, without waiting: `settle` gets the outcome, once, in a later turn of the loop.
 
         Raises Overloaded, ShuttingDown.
         """

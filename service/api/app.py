@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from service.api import (
     report,
     repro,
 )
-from service.api.access import Access
+from service.api.access import Access, Gate
 from service.api.browsers import Browsers
 from service.api.door import Door
 from service.api.head import HeadAsGet
@@ -108,21 +107,20 @@ def open_data(folder: Path) -> Data:
 
 def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
-    known, rates = asked_keys(settings), Rates(settings.limits)
-    local_only = known is None and settings.is_local and not settings.insecure
-    make_door = functools.partial(Door, known=known, rates=rates, local_only=local_only)
+    gate = Gate(asked_keys(settings), Rates(settings.limits))
+    local_only = gate.is_open and settings.is_local and not settings.insecure
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data, make_door),
+        lifespan=lambda app: _lifespan(app, settings, data, gate, local_only=local_only),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
     )
     problems.install(app)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Access, known=known, rates=rates)
+    app.add_middleware(Access, gate=gate)
     app.add_middleware(Browsers, local_only=local_only)
     for module in ROUTED:
         app.include_router(module.router)
@@ -148,7 +146,7 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 @asynccontextmanager
 async def _lifespan(
-    app: FastAPI, settings: Settings, data: Data | None, make_door: Callable[[Services], Door]
+    app: FastAPI, settings: Settings, data: Data | None, gate: Gate, *, local_only: bool
 ) -> AsyncIterator[dict[str, Door]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
@@ -171,7 +169,7 @@ async def _lifespan(
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
         tasks.append(asyncio.create_task(_give_back_memory()))
         # For the fast lane; a server without it has no use for that.
-        yield {Door.STATE: make_door(app.state.services)}
+        yield {Door.STATE: Door(app.state.services, gate, local_only=local_only)}
     finally:
         for task in tasks:
             task.cancel()

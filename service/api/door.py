@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fastapi import Response
 
 from service import keys
-from service.api.access import scope_of
-from service.api.browsers import is_local
+from service.api.access import Gate
+from service.api.browsers import HEADERS, is_local
 from service.api.inference import THREAD_BYTES, Inference, InferenceHead
 from service.api.problems import render
 from service.api.state import Services
 from service.errors import Problem
-from service.keys import Caller, Keys
-from service.rates import Rates
 from service.replica import Call, Outcome
 from service.request_head import RequestHead, read_head
-from service.serving_errors import RateLimited
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An inference that was asked for: its call, or the Problem that kept it from being one."""
+
+    inference: Inference
+    call: Call | None
+    problem: Problem | None = None
+
 
 # Clients send the same heads again and again.
 MAX_HEADS = 1024
@@ -28,15 +36,13 @@ class Door:
     """One a server, in the lifespan's state under `STATE`. For the event loop's thread."""
 
     STATE: ClassVar[str] = "door"
+    # What every answer has besides its own.
+    HEADERS: ClassVar = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
-    def __init__(self, services: Services, known: Keys | None, rates: Rates, *, local_only: bool) -> None:
-        """`known` are the keys of callers; None where none are asked for.
-
-        With `local_only` a request must name this machine as its Host.
-        """
+    def __init__(self, services: Services, gate: Gate, *, local_only: bool) -> None:
+        """With `local_only` the Host of a request must be this machine, as `Browsers` has it."""
         self._services = services
-        self._keys = known
-        self._rates = rates
+        self._gate = gate
         self._local_only = local_only
         self._heads: dict[bytes, RequestHead | None] = {}
 
@@ -49,47 +55,37 @@ class Door:
         return self._heads[head]
 
     def _checked(self, head: RequestHead | None) -> RequestHead | None:
-        if head is not None and self._local_only and not is_local(head.host):
-            return None
         if head is None or head.content_length > self._services.settings.limits.infer_body_bytes:
+            return None
+        if self._local_only and not is_local(head.host):
             return None
         # JSON of this size is read in another thread; raw bytes are not read at all.
         return None if head.header_length is None and head.content_length > THREAD_BYTES else head
 
-    def begin(self, head: RequestHead, body: memoryview) -> Inference | None:
-        """The inference that a request asks for; None where the route has to look at who asks."""
-        if self._keys is not None and not self._is_admitted(self._caller(head)):
+    def submit(
+        self, head: RequestHead, body: memoryview, settle: Callable[[Outcome | Problem], None]
+    ) -> Running | None:
+        """Reads a request and has it run; `settle` gets the outcome, later.
+
+        None where the gate would refuse it: that is for the route to say.
+        """
+        try:
+            caller = self._gate.admit(head.authorization or "", "POST", "/infer")
+        except Problem:
             return None
         asked = InferenceHead(head.model, head.version, head.header_length, None, head.accept_encoding)
-        return Inference(self._services, asked, body)
-
-    def submit(self, inference: Inference, head: RequestHead, settle: Callable[[Outcome | Problem], None]) -> Call:
-        """Reads it and has it run; `settle` gets the outcome. Raises Problems."""
+        inference = Inference(self._services, asked, body)
         self._services.statistics.by_fast_lane += 1
-        token = keys.current.set(self._caller(head))
+        token = keys.current.set(caller)
         try:
             inference.prepare()
+            inputs, timeout_us = inference.asked.inputs, inference.asked.timeout_us
+            return Running(inference, self._services.sessions.submit(inference.loadable, inputs, settle, timeout_us))
+        except Problem as problem:
+            return Running(inference, None, problem)
         finally:
             keys.current.reset(token)
-        asked = inference.asked
-        return self._services.sessions.submit(inference.loadable, asked.inputs, settle, asked.timeout_us)
 
     def refusal(self, inference: Inference, problem: Problem) -> Response:
         """The answer for a Problem, as the route gives it."""
         return render(inference.path, self._services.statistics, problem)
-
-    def _is_admitted(self, caller: Caller | None) -> bool:
-        if caller is None:
-            return False
-        try:
-            self._rates.take(caller.name, "infer")
-        except RateLimited:
-            return False
-        return True
-
-    def _caller(self, head: RequestHead) -> Caller | None:
-        if self._keys is None or head.authorization is None:
-            return None
-        kind, _, key = head.authorization.partition(" ")
-        caller = self._keys.find(key.strip()) if kind.lower() == "bearer" else None
-        return caller if caller is not None and caller.may(scope_of("POST", "/infer")) else None

@@ -157,7 +157,7 @@ def _replicas(body: bytes) -> int | None:
     parameters = fields.get("parameters") or {}
     if not isinstance(parameters, dict) or set(parameters) - {"replicas"}:
         raise InvalidField(
-            "`parameters` may have `replicas` alone: a model is loaded with the files that it was compiled to.",
+            "`parameters` may have `replicas` alone: a model's configuration and files are not replaced by loading it.",
             field="parameters",
         )
     replicas = parameters.get("replicas")

@@ -36,11 +36,11 @@ _CORE: _Calls = {
     "madvise": (28, 233), "brk": (12, 214), "recvfrom": (45, 207), "sendto": (44, 206), "recvmsg": (47, 212),
     "sendmsg": (46, 211), "clock_gettime": (228, 113), "mremap": (25, 216),
     # files that are open or that Landlock lets it open
-    "open": (2, None), "openat": (257, 56), "close": (3, 57), "close_range": (436, 436), "stat": (4, None),
-    "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62),
-    "pread64": (17, 67), "readv": (19, 65), "writev": (20, 66), "access": (21, None), "faccessat": (269, 48),
-    "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61),
-    "getcwd": (79, 17), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
+    "open": (2, None), "openat": (257, 56), "close": (3, 57), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
+    "newfstatat": (262, 79), "statx": (332, 291), "lseek": (8, 62), "pread64": (17, 67), "readv": (19, 65),
+    "writev": (20, 66), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439),
+    "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17),
+    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     # waiting
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None),

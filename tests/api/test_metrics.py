@@ -27,6 +27,11 @@ def test_what_happened_is_counted(new_server, model_file):
     assert found["relaxd_inferences_total", "1", document["id"], "failed"] == 1
     assert found["relaxd_run_seconds_count", "1", document["id"]] == 2
     assert found["relaxd_run_seconds_sum", "1", document["id"]] > 0
+    assert found["relaxd_queue_seconds_count", "1", document["id"]] == 2
+    assert found["relaxd_batch_requests_sum", "1", document["id"]] == 2
+    assert found["relaxd_waiting_inferences", document["id"]] == 0
+    assert found["relaxd_replicas", document["id"]] == 1
+    assert found["relaxd_loaded_bytes", document["id"]] > 0
     assert found["relaxd_compilations_total", "", "succeeded"] == 1
     assert found["relaxd_compilations_total", "failed", "import-failed"] == 1
     assert found["relaxd_problems_total", "import-failed"] == 1

@@ -76,14 +76,6 @@ def test_some_calls_depend_on_their_arguments(machine, clone, kill, prlimit):
     assert verdict(machine, prlimit, 1) == EPERM
 
 
-@pytest.mark.parametrize(("machine", "fcntl", "ioctl"), [("x86_64", 72, 16), ("aarch64", 25, 29)])
-def test_the_flags_of_a_shared_eventfd_stay_as_the_server_has_set_them(machine, fcntl, ioctl):
-    assert verdict(machine, fcntl, 3, 3) == ALLOW  # F_GETFL
-    assert verdict(machine, fcntl, 3, 1030) == ALLOW  # F_DUPFD_CLOEXEC
-    assert verdict(machine, fcntl, 3, 4, 0) == EPERM  # F_SETFL
-    assert verdict(machine, ioctl, 3, 0x5421) == EPERM  # FIONBIO
-
-
 @pytest.mark.parametrize(("machine", "column"), [("x86_64", 0), ("aarch64", 1)])
 def test_each_role_may_do_what_it_needs_and_no_other_s_work(machine, column):
     writes, clone, execve = (18, 68)[column], (56, 220)[column], (59, 221)[column]
@@ -111,6 +103,14 @@ def test_memory_is_private_or_belongs_to_a_file(machine, mmap):
         assert verdict(machine, mmap, 0, 4096, 3, flags) == ALLOW, flags
     for flags in (shared | anonymous, validate | anonymous, shared | anonymous | 0x40000):
         assert verdict(machine, mmap, 0, 4096, 3, flags) == EPERM, flags
+
+
+@pytest.mark.parametrize(("machine", "fcntl", "ioctl"), [("x86_64", 72, 16), ("aarch64", 25, 29)])
+def test_the_flags_of_a_shared_eventfd_stay_as_the_server_has_set_them(machine, fcntl, ioctl):
+    assert verdict(machine, fcntl, 3, 3) == ALLOW  # F_GETFL
+    assert verdict(machine, fcntl, 3, 1030) == ALLOW  # F_DUPFD_CLOEXEC
+    assert verdict(machine, fcntl, 3, 4, 0) == EPERM  # F_SETFL
+    assert verdict(machine, ioctl, 3, 0x5421) == EPERM  # FIONBIO
 
 
 def test_no_number_stands_twice_and_none_is_in_two_groups_but_those_of_a_start():
