@@ -148,7 +148,7 @@ def test_a_pane_is_where_it_was_after_another_tab_or_address(open_page, compiled
     expect(page.locator(".accuracy-view")).to_be_visible()
     page.get_by_role("tab", name="IR").click()
     page.wait_for_function(f"{place} === 400")
-    expect(code.locator(".row .number", has_text=re.compile(r"^30$"))).to_be_in_viewport()
+    expect(code.locator(".row[data-row='25']")).to_be_in_viewport()
     page.goto(f"/#c={compilation['id']}&tab=try")
     expect(page.get_by_role("button", name="Predict")).to_be_visible()
     page.goto(f"/#c={compilation['id']}&panes=model,5")
