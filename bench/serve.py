@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -90,14 +91,19 @@ def started(command: list[str], log: Path, **environment: str) -> Iterator[subpr
         "PYTHONPATH": str(HERE.parent),
         **environment,
     }
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True, env=environ) as process:
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, text=True, env=environ, start_new_session=True) as process,
+    ):
         try:
             yield process
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
-            process.kill()
+            # With all that it has started, which some servers leave behind.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for(url: str, path: str, body: bytes, headers: dict[str, str]) -> None:
