@@ -25,9 +25,19 @@ const VIEWS = {
   graph: async () => new (await import("./graph/view.js")).GraphView(),
   profile: async () => new (await import("./profile.js")).ProfileView(),
   accuracy: async () => new (await import("./accuracy.js")).AccuracyView(),
-  try: async () => new (await import("./try_it.js")).TryView(),
-  bisect: async () => new (await import("./bisect.js")).BisectView(),
+  try: async () => new (await styled("answers", import("./try_it.js"))).TryView(),
+  bisect: async () => new (await styled("answers", import("./bisect.js"))).BisectView(),
 };
+
+/** A module, once the style sheet that its view needs is there, too. */
+async function styled(name, module) {
+  const href = `/web/css/${name}.css`;
+  if (!document.querySelector(`link[href="${href}"]`))
+    await new Promise((resolve) =>
+      document.head.append(h("link", { rel: "stylesheet", href, onLoad: resolve, onError: resolve })),
+    );
+  return module;
+}
 
 export class Workspace {
   constructor(editor) {
