@@ -3,7 +3,8 @@
 ``./dev bench cpu`` measures all models with one and two threads. RELAXD_BENCH_MODELS and RELAXD_BENCH_THREADS choose
 some (comma-separated), RELAXD_BENCH_PYTHON the Python that has the peers of the extra ``bench``, if not this one. Every
 candidate has a process of its own; rounds are interleaved; a figure is the smallest over all rounds. What is not near
-eager's answer is not timed. The result is written to bench/results.
+eager's answer is not timed. A matrix product and a product of matrix and vector stand beside what the machine can do at
+most, measured in the same run with one thread. The result is written to bench/results, as JSON and as a plot.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from bench.cpu_models import MODELS
 from bench.machine import describe
+from bench.ratio_plot import svg
 
 HERE = Path(__file__).parent
 PEERS = ("eager", "compile", "onnxruntime", "openvino", "tvm")
@@ -110,13 +112,36 @@ def main() -> None:
         for model in models:
             rows.append(measure(model, number))
             print(line_of(rows[-1]), flush=True)
+    shares = shares_of_peak(rows)
+    for name, share in shares.items():
+        print(f"{name}: {share:.2f} of the most that one core does, measured")
     ratios = [row["ratio_to_best_peer"] for row in rows if "ratio_to_best_peer" in row]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
     print(f"geometric mean of ours to the best peer: {mean}")
-    result = {"machine": describe(), "rows": rows, "geometric_mean": mean}
+    result = {"machine": describe(), "rows": rows, "geometric_mean": mean, "shares_of_peak": shares}
     path = HERE / "results" / f"cpu-{datetime.datetime.now(tz=datetime.UTC).date()}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
+    bars = [
+        (f"{row['model']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}", row["ratio_to_best_peer"])
+        for row in rows
+        if "ratio_to_best_peer" in row
+    ]
+    path.with_suffix(".svg").write_text(svg(f"relaxd's time over the best peer's, {path.stem[4:]}", bars))
     print(path)
+
+
+def shares_of_peak(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """What our code reaches of the measured peak of multiply-adds and of reading memory, with one thread."""
+    from service.runtime.machine_peak import measure_peak
+
+    ours = {row["model"]: row["candidates"]["relaxd"].get("wall_min") for row in rows if row["threads"] == 1}
+    peak = measure_peak()
+    found = {}
+    if ours.get("gemm 1024"):
+        found["gemm 1024, operations"] = 2 * 1024**3 / ours["gemm 1024"] / peak.flops_per_s
+    if ours.get("gemv 4096"):
+        found["gemv 4096, bytes"] = 4 * 4096**2 / ours["gemv 4096"] / peak.bytes_per_s
+    return found
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ MODELS: dict[str, Callable[[], zoo.Made]] = {
     "mlp 1024-4096-4096-1000": lambda: _mlp(1, 1024, 4096, 4096, 1000),
     "mlp 1024-4096-4096-1000 x32": lambda: _mlp(32, 1024, 4096, 4096, 1000),
     "gemm 1024": lambda: _mlp(1024, 1024, 1024),
+    "gemv 4096": lambda: _mlp(1, 4096, 4096),
     "lenet": lambda: (zoo.LeNet(), _image(28, 1, 1)),
     "lenet x32": lambda: (zoo.LeNet(), _image(28, 32, 1)),
     "resnet18 224": lambda: (zoo.resnet18(), _image(224)),
