@@ -19,6 +19,7 @@ from service.compiler.importers import ImportedModel
 from service.compiler.importers.declared_inputs import Parameter, declared_arguments
 from service.compiler.importers.layers import LayerBuilder
 from service.compiler.importers.program import import_program
+from service.compiler.importers.python_sizes import check_sizes
 from service.compiler.importers.tracing import export_module
 from service.compiler.readers.archive import ArchiveLimits
 from service.compiler.readers.fx import read_fx
@@ -143,6 +144,7 @@ class Rebuilt(nn.Module):  # type: ignore[misc]  # torch is not followed by mypy
         if expression.name is None:
             return self._layer(expression.target.path)(*arguments, **keywords)
         if expression.target is None:
+            check_sizes(expression.name, arguments)
             return named_value(expression.name)(*arguments, **keywords)
         target = self._evaluate(expression.target, values)
         if not isinstance(target, (torch.Tensor, torch.Size)):
