@@ -1,4 +1,4 @@
-"""How large Python's own numbers and sequences may grow while a graph is followed: a line can ask for a number of years.
+"""How large Python's own numbers and sequences may grow while a graph is followed: one line can ask for years of work.
 
 Tensors are not counted here: they are shapes without values then.
 """
