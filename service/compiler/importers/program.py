@@ -79,7 +79,8 @@ def _refuse_size(program: torch.export.ExportedProgram, limits: Limits) -> None:
 
 
 def _tensors_of(values: list[Any]) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor)]
+    """The tensors with a storage; sparse ones have none, and are refused by `_refuse_layouts`."""
+    return [value for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided]
 
 
 def example_inputs(reference: EagerReference, signature: Signature, job: CompileJob) -> list[Array]:
