@@ -9,11 +9,13 @@ MAX_MESSAGE = 600
 _FRAME = re.compile(r"^\s*(File \"|\d+: |at |\[[\d:]+\]|Stack trace|Traceback|\^+)")
 _HINT = re.compile(r"^note: run with|^Some options for debugging|^An error occurred during the execution of TVM")
 _PREFIX = re.compile(r"^(InternalError|tvm\.error\.\w+|[\w.]*Error|Check failed):\s*")
+# What torch adds for its own developers.
+_TORCH_TAIL = re.compile(r"\s*Use tlparse to see full graph\..*", re.DOTALL)
 
 
 def readable_message(error: BaseException, limit: int = MAX_MESSAGE) -> str:
     """What `error` says, on one line of at most `limit` characters; its type's name if it says nothing."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in _TORCH_TAIL.sub("", str(error)).splitlines()]
     kept = [line for line in lines if line and not _FRAME.match(line) and not _HINT.match(line)]
     text = " ".join(" ".join(kept).split())
     text = _PREFIX.sub("", text).strip()

