@@ -17,6 +17,8 @@ from tests.hostile import fx_files, script_files
 REFUSALS = (DamagedModel, UnsafeModel, ImportFailed, SignatureMismatch, MemoryLimitExceeded)
 SCRIPT_DISARMED = {"debug_pickle", "traced_pickle"}
 FX_DISARMED = {"annotation"}
+# Runs until its worker's deadline; that it does no more is tried with the gates off.
+ENDLESS = {"loop_without_end"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def attempt(load: Any, content: bytes, folder: Path, name: str) -> str:
     return "loaded"
 
 
-@pytest.mark.parametrize("name", script_files.CHANGES)
+@pytest.mark.parametrize("name", sorted(set(script_files.CHANGES) - ENDLESS))
 def test_a_hostile_script_has_no_effect(name: str, script: dict[str, bytes], tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     content = script_files.hostile_script(name, script, marker)
