@@ -96,7 +96,7 @@ def test_a_worker_that_is_asked_nothing_ends():
     ours, theirs = socket.socketpair()
     with theirs:
         ours.close()
-        work(theirs)
+        work(theirs, [])
 
 
 def test_an_answer_that_makes_no_sense_is_no_library(tmp_path):
@@ -129,7 +129,7 @@ def test_a_program_that_is_missing_is_told_by_a_frame(tmp_path, monkeypatch):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         send_frame(ours, Frame({"objects": ["a.o"], "output": "b"}))
-        work(theirs)
+        work(theirs, [])
         answer = receive_frame(ours, FrameLimits())
     assert answer is not None
     assert answer.body["event"] == "failed"
