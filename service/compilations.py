@@ -176,7 +176,7 @@ class Compilations:
                 async with self._admission.running(caller):
                     run.compilation = dataclasses.replace(run.compilation, state=State.RUNNING, started_at=now())
                     await uninterrupted(self._journal.update, run.compilation)
-                    await self._compile(run, request)
+                    await self._compile(run, request, caller)
         except Problem as problem:
             run.compilation = _failed(run.compilation, problem)
         except (OSError, sqlite3.Error) as error:
@@ -232,7 +232,7 @@ class Compilations:
         run.recorded = True
         self._collect(earlier)
 
-    async def _compile(self, run: Run, request: Request) -> None:
+    async def _compile(self, run: Run, request: Request, caller: str | None) -> None:
         key = run.compilation.id
 
         async def keep_step(step: Step, snapshot: bytes) -> None:
@@ -250,8 +250,7 @@ class Compilations:
             known = await asyncio.to_thread(self._database.records, machine)
             job = lease.job(request, self._limits, after, known)
             lease.begin(key)
-            caller = keys.current.get()
-            kernels = CallersKernels(self.kernels, "" if caller is None else caller.name)
+            kernels = CallersKernels(self.kernels, caller or "")
             closing = await run.execute(self._pool, job, lease, keep_step, keep_record, kernels)
             library = await self._workers.adopt_library(lease, job) if closing["manifest"] is not None else None
         tuning = {"tuning": [record.to_json() for record in run.compilation.tuning_records]}

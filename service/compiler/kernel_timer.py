@@ -16,8 +16,7 @@ from service.compiler.build import pass_config
 from service.compiler.context import extended
 from service.compiler.schedules.computation import shape_of
 from service.compiler.schedules.kernel import Kernel
-from service.compiler.schedules.vector_unit import size_of
-from service.compiler.schedules.writer import count, dtype_of_buffer
+from service.compiler.schedules.writer import dtype_of_buffer, parameter_bytes
 from service.compiler.target import threads
 from service.runtime.session import Array, aligned_copy
 
@@ -31,13 +30,9 @@ HOPELESS = 1.25
 
 def bytes_of(kernel: Kernel) -> int:
     """The bytes of all operands, packed ones as they are read; 0 where one has a symbol for a size, or no elements."""
-    total = 0
-    for parameter in kernel.function.params:
-        elements = count(shape_of(parameter))
-        if not isinstance(elements, int) or elements == 0:
-            return 0
-        total += elements * size_of(dtype_of_buffer(parameter))
-    return total
+    sizes = [size for each in kernel.function.params for size in shape_of(each)]
+    is_empty = any(isinstance(size, int) and size == 0 for size in sizes)
+    return 0 if is_empty else parameter_bytes(kernel.function)
 
 
 class Operands:

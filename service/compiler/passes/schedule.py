@@ -17,13 +17,13 @@ from service.compiler.dataflow import relax_functions
 from service.compiler.report import Report
 from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
 from service.compiler.schedules.choice import Choice
-from service.compiler.schedules.computation import Program, read, shape_of
+from service.compiler.schedules.computation import Program, read
 from service.compiler.schedules.expressions import HasBfloat16, Unsupported
 from service.compiler.schedules.kernel import Kernel, Situation
 from service.compiler.schedules.known import best_known
 from service.compiler.schedules.known_bounds import with_known_bounds
-from service.compiler.schedules.vector_unit import size_of, vector_unit
-from service.compiler.schedules.writer import count
+from service.compiler.schedules.vector_unit import vector_unit
+from service.compiler.schedules.writer import parameter_bytes
 from service.compiler.target import threads
 from service.errors import JsonObject
 from service.nouns import Stage
@@ -164,7 +164,7 @@ def _calls(mod: IRModule) -> dict[Any, list[list[Any]]]:
 
 
 def _planned(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool) -> Planned:
-    planned = Planned(gvar, len(calls), _bytes(function))
+    planned = Planned(gvar, len(calls), parameter_bytes(function))
     reasons = []
     try:
         for label, make in _makers(planned.name, function, calls, parallel):
@@ -208,19 +208,6 @@ def _constants(program: Program, calls: list[list[Any]]) -> dict[Any, tuple[Arra
         if operands and all(isinstance(each, GenericConst) for each in operands):
             constants[buffer] = tuple(each.value.numpy() for each in operands)
     return constants
-
-
-def _bytes(function: Any) -> int:
-    """The size of all parameters; 0 where one is not known."""
-    total = 0
-    for parameter in function.params:
-        if not isinstance(parameter.ty, tirx.BufferType):
-            return 0
-        elements = count(shape_of(parameter))
-        if not isinstance(elements, int):
-            return 0
-        total += elements * size_of(str(parameter.ty.dtype))
-    return total
 
 
 def _notes(entries: list[JsonObject]) -> list[str]:

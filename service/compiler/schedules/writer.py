@@ -16,6 +16,7 @@ from service.compiler.schedules.computation import Axis, Indices, Program, offse
 from service.compiler.schedules.expressions import integer, rewrite
 from service.compiler.schedules.sharing import bound, shared
 from service.compiler.schedules.vector_maths import vectorisable
+from service.compiler.schedules.vector_unit import size_of
 
 # Work below which starting threads costs more than it saves, in elementary operations.
 PARALLEL_WORK = 1 << 18
@@ -108,6 +109,19 @@ def count(shape: Sequence[Any]) -> Any:
     for each in shape:
         product = product * each if isinstance(product, int) and isinstance(each, int) else integer(product) * each
     return product
+
+
+def parameter_bytes(function: Any) -> int:
+    """The size of all parameters of a TensorIR function; 0 where one is not known."""
+    total = 0
+    for parameter in function.params:
+        if not isinstance(parameter.ty, tirx.BufferType):
+            return 0
+        elements = count(shape_of(parameter))
+        if not isinstance(elements, int):
+            return 0
+        total += elements * size_of(dtype_of_buffer(parameter))
+    return total
 
 
 def local(elements: int, dtype: str) -> Any:
