@@ -56,6 +56,13 @@ def relax_functions(mod: Any) -> list[tuple[Any, Any]]:
     return sorted(pairs, key=lambda pair: str(pair[0].name_hint))
 
 
+def rewrite_functions(mutator: Any, mod: Any) -> Any:
+    """The module of a mutator's builder after it has visited every Relax function of `mod`."""
+    for gvar, function in relax_functions(mod):
+        mutator.builder_.update_func(gvar, mutator.visit_expr(function))
+    return mutator.builder_.get()
+
+
 @relax.expr_functor.visitor
 class _UseCounter(relax.PyExprVisitor):  # type: ignore[misc]
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tvm import IRModule, relax, tirx
 from tvm.ir import Op
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import relax_functions, rewrite_functions
 from service.compiler.report import Report
 from service.compiler.schedules.block_form import reordered, write
 from service.compiler.schedules.computation import Program, inlined, read
@@ -97,10 +97,9 @@ class Module:
         if not layouts.chosen:
             return mod
         mutator = _Rewriter(IRModule(dict(mod.functions.items()), attrs=mod.attrs), layouts)
-        for gvar, function in relax_functions(mod):
-            mutator.builder_.update_func(gvar, mutator.visit_expr(function))
+        rewritten = rewrite_functions(mutator, mod)
         report.notes.append(f"{len(layouts.chosen)} tensors have their channels last.")
-        return relax.transform.DeadCodeElimination()(mutator.builder_.get())
+        return relax.transform.DeadCodeElimination()(rewritten)
 
 
 class _Layouts:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tvm import IRModule, relax
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import rewrite_functions
 from service.compiler.report import Report
 from service.nouns import Stage
 
@@ -67,12 +67,11 @@ class Module:
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         lifter = _Lifter(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            lifter.builder_.update_func(gvar, lifter.visit_expr(function))
+        rewritten = rewrite_functions(lifter, mod)
         if not lifter.convolutions:
             return mod
         report.notes.append(f"{lifter.convolutions} convolutions of sequences are convolutions of images.")
-        return relax.transform.DeadCodeElimination()(lifter.builder_.get())
+        return relax.transform.DeadCodeElimination()(rewritten)
 
 
 @relax.expr_functor.mutator

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tvm import IRModule, relax, tirx
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import rewrite_functions
 from service.compiler.report import Report
 from service.compiler.schedules.expressions import constant
 from service.nouns import Stage
@@ -61,12 +61,11 @@ class Module:
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         writer = _Writer(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            writer.builder_.update_func(gvar, writer.visit_expr(function))
+        rewritten = rewrite_functions(writer, mod)
         if not writer.convolutions:
             return mod
         report.notes.append(f"{writer.convolutions} convolutions of volumes are convolutions of images.")
-        return writer.builder_.get()
+        return rewritten
 
 
 @relax.expr_functor.mutator

@@ -11,7 +11,7 @@ import tvm
 from tvm import IRModule, relax
 from tvm.ir import GenericConst
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import rewrite_functions
 from service.compiler.report import Report
 from service.compiler.schedules.expressions import constant
 from service.nouns import Stage
@@ -55,12 +55,11 @@ class Module:
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         folder = _Folder(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            folder.builder_.update_func(gvar, folder.visit_expr(function))
+        rewritten = rewrite_functions(folder, mod)
         if not folder.folded:
             return mod
         report.notes.append(f"{len(folder.folded)} views of constants folded.")
-        return folder.builder_.get()
+        return rewritten
 
 
 @relax.expr_functor.mutator

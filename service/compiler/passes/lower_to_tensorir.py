@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tvm import IRModule, relax
 
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import rewrite_functions
 from service.compiler.operator_map import OPERATORS, has_legalizer_rule, legalize, lower
 from service.compiler.report import Report
 from service.nouns import Stage
@@ -76,9 +76,7 @@ class Module:
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         lowerer = _Lowerer(IRModule(dict(mod.functions.items()), attrs=mod.attrs))
-        for gvar, function in relax_functions(mod):
-            lowerer.builder_.update_func(gvar, lowerer.visit_expr(function))
-        mod = lowerer.builder_.get()
+        mod = rewrite_functions(lowerer, mod)
         if lowerer.left:
             counts = ", ".join(f"{name} ({count})" for name, count in sorted(lowerer.left.items()))
             report.notes.append(f"Lowered by TVM's legalizer, not by the operator map: {counts}.")

@@ -13,7 +13,7 @@ from tvm import IRModule, relax, tirx
 from tvm.ir import GenericConst, Op
 
 from service.catalogue import option
-from service.compiler.dataflow import relax_functions
+from service.compiler.dataflow import relax_functions, rewrite_functions
 from service.compiler.report import Report
 from service.compiler.schedules import KERNEL_CLASSES, KernelClass, loops
 from service.compiler.schedules.choice import Choice
@@ -228,9 +228,7 @@ def _replaced(mod: IRModule, kernels: dict[Any, Kernel]) -> IRModule:
     """The module with the kernels in place, equal ones once, and the constants that they read packed."""
     rest = {gvar: function for gvar, function in mod.functions.items() if gvar not in kernels}
     mutator = _Packer(IRModule(rest, attrs=mod.attrs), kernels)
-    for gvar, function in relax_functions(mod):
-        mutator.builder_.update_func(gvar, mutator.visit_expr(function))
-    return mutator.builder_.get()
+    return rewrite_functions(mutator, mod)
 
 
 @relax.expr_functor.mutator
