@@ -97,14 +97,15 @@ export class CodeView {
     const row = this.rows.indexOf(line);
     if (row < 0) return;
     this.#select(row, center);
-    if (top) this.#scrollTo(((row - 1) * LINE) / this.#scale());
+    if (top) this.scrollTo(((row - 1) * LINE) / this.#scale());
   }
 
   get line() {
     return this.rows[this.row] ?? -1;
   }
 
-  #scrollTo(top) {
+  /** By pixels from the first line; kept while the view is out of the page. */
+  scrollTo(top) {
     this.top = Math.max(0, top);
     this.element.scrollTop = this.top;
   }
@@ -266,7 +267,7 @@ export class CodeView {
     const top = (row * LINE) / this.#scale();
     const { scrollTop, clientHeight } = this.element;
     if (!center && top >= scrollTop + LINE && top <= scrollTop + clientHeight - 3 * LINE) return;
-    this.#scrollTo(top - (center ? clientHeight / 3 : clientHeight / 4));
+    this.scrollTo(top - (center ? clientHeight / 3 : clientHeight / 4));
   }
 
   #key(event) {

@@ -39,14 +39,16 @@ export class DifferencePane {
   }
 
   #scrollTogether() {
-    const [left, right] = this.sides.map((side) => side.view.element);
-    const follow = (one, other) =>
-      everyFrame(() => {
-        other.scrollTop = one.scrollTop;
-        other.scrollLeft = one.scrollLeft;
+    const [left, right] = this.sides.map((side) => side.view);
+    const follow = (one, other) => {
+      const along = everyFrame(() => {
+        other.scrollTo(one.element.scrollTop);
+        other.element.scrollLeft = one.element.scrollLeft;
       });
-    left.addEventListener("scroll", follow(left, right), { passive: true });
-    right.addEventListener("scroll", follow(right, left), { passive: true });
+      one.element.addEventListener("scroll", along, { passive: true });
+    };
+    follow(left, right);
+    follow(right, left);
   }
 
   async show(pane) {
@@ -124,8 +126,7 @@ export class DifferencePane {
     const found = by > 0 ? starts.find((at) => at > this.row) : starts.findLast((at) => at < this.row);
     if (found === undefined) return;
     this.row = found;
-    const { element } = this.sides[0].view;
-    element.scrollTop = Math.max(0, (found - 4) * 18);
+    this.sides[0].view.scrollTo((found - 4) * 18);
   }
 
   #head() {
