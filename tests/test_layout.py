@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,34 @@ def test_every_dependency_is_locked():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     locked = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
     assert {re.split(r"[=<>\[]", name)[0].lower().replace("_", "-") for name in wanted} <= locked
+
+
+def _needed_by(names: set[str]) -> set[str]:
+    """Those distributions and, in turn, what they need on this machine; names as `importlib.metadata` normalizes them."""
+    found: set[str] = set()
+    while names:
+        found |= names
+        lines = [line for name in names for line in metadata.requires(name) or () if "extra ==" not in line]
+        names = {re.split(r"[^A-Za-z0-9_.-]", line)[0] for line in lines} - found
+        names = {name for name in names if any(metadata.distributions(name=name))}
+    return {name.lower().replace("_", "-") for name in found}
+
+
+def test_the_type_check_installs_what_the_files_it_reads_import():
+    """`./dev check` makes an environment of its own on a fresh machine: what only the tests install is not in it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    mypy, project = settings["tool"]["mypy"], settings["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["check"], "relaxd-client"]
+    installed = _needed_by({re.split(r"[=<>\[]", name)[0] for name in wanted})
+    skipped = {name.removesuffix(".*") for part in mypy["overrides"] for name in part["module"]}
+    distributions = metadata.packages_distributions()
+    missing = set()
+    for source in (path for folder in mypy["files"] for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            for name in {name.partition(".")[0] for name in names} - skipped - sys.stdlib_module_names:
+                givers = {giver.lower().replace("_", "-") for giver in distributions.get(name, ())}
+                if givers and not givers & (installed | {"relaxd"}):
+                    missing.add(f"{source.relative_to(ROOT)}: {name}")
+    assert not missing
