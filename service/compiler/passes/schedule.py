@@ -34,11 +34,12 @@ from service.runtime.session import Array
 class Schedule:
     """Puts a kernel made for the target's CPU in place of each TensorIR function that is of a known kind.
 
-    The kinds are matrix products and convolutions with constant weights, depthwise convolutions, products of two
-    computed matrices, maps, folds along rows (softmax, normalisation, sums) and folds across memory (pooling). Vector
-    width and the number of registers come from the target's features. Constant weights are packed into the order in
-    which the kernel reads them, so that nothing is packed at run time; what is computed of a sum before it is stored
-    is computed in registers. Exponentials and their like become polynomials, which keep NaN and infinities.
+    The kinds are matrix products and convolutions with constant weights (those of 3 x 3 taps with fewer
+    multiplications, where the numbers are of like magnitude), depthwise convolutions, products of two computed
+    matrices, maps, folds along rows (softmax, normalisation, sums) and folds across memory (pooling). Vector width
+    and the number of registers come from the target's features. Constant weights are packed into the order in which
+    the kernel reads them, so that nothing is packed at run time; what is computed of a sum before it is stored is
+    computed in registers. Exponentials and their like become polynomials, which keep NaN and infinities.
 
     A function of another kind stays as it is. The step's details say for each function which kernel it got, with which
     parameters, or why it got none; and where a kernel's parameters were measured on this type of machine before (by a
@@ -104,6 +105,11 @@ class Module:
 """  # noqa: E501
 
     parallel: bool = option(True, "Let loops that pay for it use several threads, where the target has more than one.")
+    winograd: bool = option(
+        True,
+        "Compute 3 x 3 convolutions with fewer multiplications (Winograd's minimal filtering). Numbers are rounded in "
+        "other places, and the weight takes up to five times its memory.",
+    )
 
     def apply(self, mod: IRModule, report: Report) -> IRModule:
         kernels: dict[Any, Kernel] = {}
@@ -125,11 +131,14 @@ class Module:
         """For each TensorIR function that is called, by name, the kernel that the rule makes of it, or why none."""
         calls = _calls(mod)
         target = tvm.target.Target.current(allow_none=True)
-        parallel = self.parallel and (target is None or threads(target) != 1)
         for gvar in sorted(mod.get_global_vars(), key=lambda each: str(each.name_hint)):
             function = mod[gvar]
             if isinstance(function, tirx.PrimFunc) and gvar in calls:
-                yield _planned(gvar, function, calls[gvar], parallel)
+                yield _planned(gvar, function, calls[gvar], self._situation(target))
+
+    def _situation(self, target: Any) -> Situation:
+        parallel = self.parallel and (target is None or threads(target) != 1)
+        return Situation(vector_unit(target), parallel, winograd=self.winograd)
 
 
 @dataclass(frozen=True)
@@ -163,11 +172,11 @@ def _calls(mod: IRModule) -> dict[Any, list[list[Any]]]:
     return found
 
 
-def _planned(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool) -> Planned:
+def _planned(gvar: Any, function: Any, calls: list[list[Any]], own: Situation) -> Planned:
     planned = Planned(gvar, len(calls), parameter_bytes(function))
     reasons = []
     try:
-        for label, make in _makers(planned.name, function, calls, parallel):
+        for label, make in _makers(planned.name, function, calls, own):
             try:
                 return dataclasses.replace(planned, kernel=make(None), make=make)
             except Unsupported as reason:
@@ -178,13 +187,12 @@ def _planned(gvar: Any, function: Any, calls: list[list[Any]], parallel: bool) -
 
 
 def _makers(
-    name: str, function: Any, calls: list[list[Any]], parallel: bool
+    name: str, function: Any, calls: list[list[Any]], own: Situation
 ) -> list[tuple[str, Callable[[Choice | None], Kernel]]]:
     """What makes a kernel of each class, by the name of the class, in the order in which they are tried.
 
     Raises HasBfloat16.
     """
-    own = Situation(vector_unit(tvm.target.Target.current(allow_none=True)), parallel)
     try:
         program = read(function)
     except HasBfloat16:

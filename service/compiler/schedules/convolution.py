@@ -64,7 +64,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     taps = shape.vertical.tap.extent, shape.horizontal.tap.extent
     packed = {shape.weight: (panels, *taps, inputs, width)}
     with writing(name, program, packed, parallel=situation.parallel) as writer:
-        _Body(writer, shape, situation, lanes, choice).write()
+        Loops(writer, shape, situation, lanes, choice).write()
     position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * inputs * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
@@ -145,7 +145,7 @@ def _reduced_at(weight: Any, position: int, reduced: tuple[Axis, ...]) -> Axis |
     return next((axis for axis in reduced if weight.indices[position].same_as(axis.var)), None)
 
 
-class _Body:
+class Loops:
     """The loops: images, panels and rows outside; tiles of columns inside; taps and channels innermost."""
 
     def __init__(self, writer: Writer, shape: Shape, situation: Situation, lanes: int, choice: Choice) -> None:
@@ -224,9 +224,9 @@ class _Body:
             inner = integer(panels if self.by_row else self.height)
             outer_at, inner_at = tirx.floordiv(rest, inner), tirx.floormod(rest, inner)
             panel, row = (inner_at, outer_at) if self.by_row else (outer_at, inner_at)
-            self._row(image, panel_of(panel), row, columns)
+            self.row(image, panel_of(panel), row, columns)
 
-    def _row(self, image: Any, panel: Any, row: Any, columns: int) -> None:
+    def row(self, image: Any, panel: Any, row: Any, columns: int) -> None:
         """One row of the result, for one panel of channels."""
         along = self.shape.horizontal
 

@@ -24,6 +24,7 @@ class Situation:
     parallel: bool = True
     constants: Mapping[Any, tuple[Array, ...]] = field(default_factory=dict)
     wanted: Choice | None = None
+    winograd: bool = True
 
 
 @dataclass(frozen=True)

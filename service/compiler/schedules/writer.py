@@ -131,6 +131,11 @@ def local(elements: int, dtype: str) -> Any:
     return T.alloc_buffer([tirx.const(elements, "int64")], dtype, scope="local", annotations=stack)
 
 
+def workspace(elements: int, dtype: str) -> Any:
+    """A buffer of the thread that is asked of the runtime where it stands, and given back at the end of its loop."""
+    return T.alloc_buffer([tirx.const(elements, "int64")], dtype)
+
+
 @contextlib.contextmanager
 def vector(lanes: int) -> Iterator[Any]:
     """A loop that becomes one vector operation."""

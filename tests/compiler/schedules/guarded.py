@@ -11,7 +11,16 @@ import tvm
 import tvm_ffi
 from tvm import te, topi
 
-from service.compiler.schedules import batched_matmul, columns, convolution, dense, depthwise, elementwise, rows
+from service.compiler.schedules import (
+    batched_matmul,
+    columns,
+    convolution,
+    dense,
+    depthwise,
+    elementwise,
+    rows,
+    winograd,
+)
 from tests.compiler.schedules import test_batched_matmul, test_convolution
 from tests.compiler.schedules.kernels import compiled, numbers, scheduled
 
@@ -74,6 +83,13 @@ def main() -> None:
             tensors, out = test_convolution.convolved((1, channels, size, size), w.shape, stride, padding, 1)
             inputs = [numbers(1, size, size, channels), w]
             run_all(convolution.schedule, tensors, {1: w}, unit, inputs, out)
+        winograd._cost = lambda _, results: -results
+        for channels, outputs, size, padding in ((16, 32, 7, 1), (48, 16, 16, 2), (16, 16, 4, 0)):
+            w = numbers(outputs, channels, 3, 3)
+            tensors, out = test_convolution.convolved((1, channels, size, size), w.shape, 1, padding, 1)
+            plain = numbers(1, size, size, channels)
+            for x in (plain, np.where(plain > 2, np.float32(np.nan), plain)):
+                run_all(winograd.schedule, tensors, {1: w}, unit, [x, w], out)
         w = numbers(21, 1, 4, 4)
         tensors, out = test_convolution.convolved((1, 21, 8, 8), w.shape, 2, 1, 1, single=True)
         run_all(depthwise.schedule, tensors, {1: w}, unit, [numbers(1, 8, 8, 21), w], out)
