@@ -59,31 +59,29 @@ def find_fold(program: Program) -> tuple[Program, Computation, Computation | Non
 
 def keeps_places(fold: Computation, output: Computation) -> bool:
     """Whether `output` reads each element of `fold` where it writes its own, in compact memory, and all of them."""
-    if any(not isinstance(axis.extent, int) for axis in output.axes) or len(output.axes) == len(fold.axes):
-        same = [axis.var for axis in output.axes]
-        for load in loads(output.value):
-            if load.source.same_as(fold.buffer):
-                if len(load.indices) != len(same) or not _equal_sizes(fold, output):
-                    return False
-                if any(
-                    not _same(index, var, axis)
-                    for index, var, axis in zip(load.indices, same, output.axes, strict=True)
-                ):
-                    return False
-        return True
     indices = Indices(output.axes)
     own = offset(output.buffer, [axis.var for axis in output.axes])
+    read = [load for load in loads(output.value) if load.source.same_as(fold.buffer)]
+
+    def at_its_place(load: Any) -> bool:
+        return constant(indices.simplify(offset(load.source, load.indices) - own)) == 0
+
+    if any(not isinstance(axis.extent, int) for axis in output.axes) or len(output.axes) == len(fold.axes):
+        return not read or (
+            len(output.axes) == len(fold.axes)
+            and _equal_sizes(fold, output)
+            and all(_has_the_axes(load, output) or at_its_place(load) for load in read)
+        )
     if count([axis.extent for axis in fold.axes]) != count([axis.extent for axis in output.axes]):
         return False
+    return all(at_its_place(load) for load in read)
+
+
+def _has_the_axes(load: Any, output: Computation) -> bool:
     return all(
-        constant(indices.simplify(offset(load.source, load.indices) - own)) == 0
-        for load in loads(output.value)
-        if load.source.same_as(fold.buffer)
+        index.same_as(axis.var) or (axis.extent == 1 and constant(index) == 0)
+        for index, axis in zip(load.indices, output.axes, strict=True)
     )
-
-
-def _same(index: Any, var: Any, axis: Axis) -> bool:
-    return bool(index.same_as(var)) or (axis.extent == 1 and constant(index) == 0)
 
 
 def _equal_sizes(fold: Computation, output: Computation) -> bool:

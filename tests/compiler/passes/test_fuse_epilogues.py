@@ -31,3 +31,13 @@ def test_a_convolution_takes_its_bias_and_its_normalisation(make_run: MakeRun, t
     run = make_run(save(model, (torch.randn(1, 3, 6, 6),), tmp_path / "given.pt2"), ["legalize_ops", "fuse_epilogues"])
     compile_model(run.job, run.emit)
     assert run.end["verification"]["passed"]
+
+
+def test_an_activation_between_reshapes_moves_into_the_product(make_run: MakeRun, tmp_path: Path) -> None:
+    model = nn.TransformerEncoderLayer(32, 2, 64, 0.0, "gelu", batch_first=True)
+    path = save(model.eval(), (torch.randn(1, 19, 32),), tmp_path / "given.pt2")
+    run = make_run(path, ["fast"], verify="every_step")
+    compile_model(run.job, run.emit)
+    assert run.end["verification"]["passed"]
+    kernels = {each["function"]: each["kernel"] for each in run.steps[-1]["details"]["kernels"]}
+    assert [kernel for name, kernel in kernels.items() if "gelu" in name] == ["dense"]
