@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGISendCallable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.errors import MalformedRequest, Overloaded, Problem
@@ -53,7 +54,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = self.limits.idle_s
         self.waiting_since = self.loop.time()
         self._running: RequestResponseCycle | None = None
-        self._refused = False
+        self._refused = self._ends_after_body = False
         # Of the message that is being parsed.
         self._begun = False
         self._in_body = False
@@ -208,12 +209,31 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._stop_receiving_clock()
         super().on_message_complete()
+        if self._ends_after_body:
+            self._refused = True
+            self.cycle.keep_alive = False
+            if self.cycle.response_complete:
+                self.transport.close()
 
     # The answer
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        if cycle.more_body:
+            cycle.send = partial(self._send_of, cycle, cycle.send)  # type: ignore[method-assign]
         super()._start_asgi_task(cycle, app)
+
+    async def _send_of(self, cycle: RequestResponseCycle, send: ASGISendCallable, message: Any) -> None:
+        """What the application sends; an answer that comes before the body is whole says that the connection ends.
+
+        The rest is read first, up to a bound: to close before would reset the connection, and the answer could be lost.
+        """
+        early = message["type"] == "http.response.start" and cycle.more_body
+        if early:
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+        if early:
+            cycle.keep_alive = self._ends_after_body = True
 
     def on_response_complete(self) -> None:
         """The answer is given to the transport; from now on the connection waits."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 import uvicorn
 
@@ -335,10 +336,25 @@ def test_an_idle_connection_is_closed_also_after_an_answer_that_came_before_the_
     address, running = short
     with connect(address) as sock:
         sock.sendall(post(b"Content-Length: 4\r\n", b"ab", path=b"/early"))
-        assert b"200 OK" in sock.recv(65536)
+        answer = sock.recv(65536)
+        assert b"200 OK" in answer
+        # A client that would send its next request on this connection would find it closed.
+        assert b"connection: close" in answer.lower()
         sock.sendall(b"cd")
         assert read_all(sock) == b""
     wait_until(lambda: not running.server_state.connections)
+
+
+def test_a_client_is_told_that_the_connection_ends_with_an_answer_before_the_body(short):
+    address, _ = short
+    url = f"http://{address[0]}:{address[1]}"
+    with httpx.Client(timeout=30) as client:
+        for count in (1 << 10, 3 << 20):
+            # In pieces, so that the answer is there before the last of them.
+            pieces = (bytes(count) for _ in range(4))
+            early = client.post(f"{url}/early", content=pieces, headers={"content-length": str(4 * count)})
+            assert early.status_code == 200
+            assert client.post(f"{url}/whole", content=b"abc").text == "3"
 
 
 def test_at_the_cap_those_who_wait_make_room_and_those_who_work_are_left_alone(short):

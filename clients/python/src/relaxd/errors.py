@@ -269,6 +269,30 @@ class NotPermitted(RequestError, slug="not-permitted"):
     """The API key lacks a scope; extension `scope`."""
 
 
+class CrossOrigin(RequestError, slug="cross-origin"):
+    """A browser says that the page of another origin sent the request."""
+
+
+class MisdirectedRequest(RequestError, slug="misdirected-request"):
+    """A server without API keys answers only under names of its own machine."""
+
+
+class HeadTooLarge(RequestError, slug="head-too-large"):
+    """The request line and the headers are too large; extension `limit_bytes`."""
+
+
+class SlowRequest(RequestError, slug="slow-request"):
+    """The head or the body of the request came too slowly."""
+
+
+class RateLimited(RequestError, slug="rate-limited"):
+    """The key sends more requests a second of this `scope` than it may; extension `retry_after_s`."""
+
+
+class QuotaExceeded(RequestError, slug="quota-exceeded"):
+    """The key has as much as it may have of `quota`; extension `retry_after_s`."""
+
+
 class ImportFailed(CompilationError, slug="import-failed"):
     """The model could not be imported; extension `operators`."""
 
