@@ -192,4 +192,4 @@ def test_loading_and_unloading_leaves_nothing_behind(served):
     rounds(10_000 if os.environ.get("RELAXD_LONG_TESTS") else 60)
     wait_until(lambda: len(server.worker_pids()) == 1)
     assert open_files() <= before[0] + 2
-    assert memory_kb() < before[1] + 8 << 10
+    assert memory_kb() < before[1] + (8 << 10)
