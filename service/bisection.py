@@ -26,6 +26,7 @@ from service.errors import (
     Overloaded,
     Problem,
 )
+from service.leftovers import remove
 from service.narrowing import narrow
 from service.nouns import Limits, ModelFormat, State
 from service.pool import Pool
@@ -342,7 +343,7 @@ class Search:
         bisection = self._bisection
         earlier, bisection.reduced, bisection.part = bisection.reduced, file, part
         if earlier is not None:
-            earlier.unlink(missing_ok=True)
+            remove(earlier)
         self._files = {MODEL_FILE: file}
         self._job = dataclasses.replace(self._job, format=ModelFormat.EXPORTED_PROGRAM, inputs=None, inputs_path=None)
 

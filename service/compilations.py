@@ -113,14 +113,18 @@ class Compilations:
         An earlier success answers at once, a twin that is running is joined; a failed, cancelled or interrupted one
         is run again in its place. Raises Overloaded, ShuttingDown, StorageFull, InternalError.
         """
-        toolchain = await self._toolchain()
-        key = request.key(toolchain)
-        caller = keys.current.get()
-        if caller is not None:
-            await uninterrupted(self._journal.claim, key, caller.name)
-        found = await self._find(key)
-        if found is None:
-            return self._admit(key, request, toolchain), True
+        try:
+            toolchain = await self._toolchain()
+            key = request.key(toolchain)
+            caller = keys.current.get()
+            if caller is not None:
+                await uninterrupted(self._journal.claim, key, caller.name)
+            found = await self._find(key)
+            if found is None:
+                return self._admit(key, request, toolchain), True
+        except BaseException:
+            request.discard()
+            raise
         request.discard()
         await uninterrupted(self._journal.touch, key)
         return found, False

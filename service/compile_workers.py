@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.errors import CompilationProblem
+from service.leftovers import remove
 from service.nouns import CompileJob, Limits, PassSpec
 from service.pool import Pool, Worker
 from service.records import Request
@@ -197,7 +198,7 @@ class CompileWorkers:
             digest = await asyncio.to_thread(digest_of_library, library, self._limits.library_bytes)
             await uninterrupted(self._store.adopt, library, digest)
         finally:
-            library.unlink(missing_ok=True)
+            remove(library)
         return digest
 
     def forget(self, compilation: str) -> None:

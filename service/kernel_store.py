@@ -15,6 +15,8 @@ import shutil
 import threading
 from pathlib import Path
 
+from service.leftovers import remove
+
 # Larger ones are made anew each time.
 MAX_KERNEL_BYTES = 16 << 20
 _DIGEST = 32
@@ -64,14 +66,16 @@ class KernelStore:
             return
         file = self._file(caller, key)
         new = self._scratch / f"{next(self._numbers)}"
-        with contextlib.suppress(OSError):
+        try:
             file.parent.mkdir(exist_ok=True, mode=0o700)
             new.write_bytes(hashlib.sha256(data).digest() + data)
             with self._lock:
-                self._bytes += size - (file.stat().st_size if file.exists() else 0)
+                before = file.stat().st_size if file.exists() else 0
                 new.rename(file)
+                self._bytes += size - before
                 self._evict()
-        new.unlink(missing_ok=True)
+        except OSError:
+            remove(new)
 
     def _read(self, file: Path) -> bytes | None:
         try:

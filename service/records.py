@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from service.errors import JsonObject
+from service.leftovers import remove
 from service.nouns import (
     BUILD_STAGES,
     ModelFormat,
@@ -255,9 +256,7 @@ class Request:
 
     def discard(self) -> None:
         """Removes what still lies in the scratch folder."""
-        for file in (self.model_file, self.inputs_file):
-            if file is not None:
-                file.unlink(missing_ok=True)
+        remove(*(file for file in (self.model_file, self.inputs_file) if file is not None))
 
 
 def now() -> str:

@@ -14,6 +14,7 @@ from service.audit import audit
 from service.compilations import Compilations
 from service.errors import StorageFull
 from service.journal import Journal
+from service.leftovers import remove
 from service.records import Request
 from service.serving_errors import QuotaExceeded
 from service.sessions import Sessions
@@ -90,7 +91,8 @@ class Retention:
                 return
 
     async def sweep(self) -> None:
-        """Notes what was used, and deletes what was not for `expire_s`."""
+        """Notes what was used, and deletes what was not for `expire_s`, and files that could not be deleted before."""
+        await asyncio.to_thread(remove)
         await self._note_uses()
         for key in self._journal.unused(self._limits.expire_s):
             await self._remove(key, None, "expire")

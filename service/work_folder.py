@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from service.errors import StorageFull
+from service.leftovers import remove
 from service.position import POSITION_FILE
 from service.worker_user import worker_uid
 
@@ -27,18 +30,28 @@ COMPILE_FILES = (
     *(KERNEL_ARCHIVE, *KERNEL_OBJECTS, POSITION_FILE, *LIBRARIES, *PROGRAM_FILES),
 )
 
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+
 _numbers = itertools.count()
 
 
 @contextlib.contextmanager
 def work_folder(scratch: Path, readable: Mapping[str, Path], writable: tuple[str, ...]) -> Iterator[Path]:
-    """A new folder in `scratch`, removed in the end. Raises OSError.
+    """A new folder in `scratch`, removed in the end. Raises StorageFull, OSError.
 
     `readable` names what to link there. The writable files belong to the user that workers run as.
     """
     folder = scratch / f"work-{os.getpid()}-{next(_numbers)}"
-    folder.mkdir(mode=0o755)
     try:
+        _fill(folder, readable, writable)
+        yield folder.absolute()
+    finally:
+        remove(folder)
+
+
+def _fill(folder: Path, readable: Mapping[str, Path], writable: tuple[str, ...]) -> None:
+    try:
+        folder.mkdir(mode=0o755)
         for name, source in readable.items():
             _link(source, folder / name)
         for name in writable:
@@ -47,9 +60,10 @@ def work_folder(scratch: Path, readable: Mapping[str, Path], writable: tuple[str
             if uid is not None:
                 os.fchown(descriptor, uid, uid)
             os.close(descriptor)
-        yield folder.absolute()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            raise StorageFull("The server's disk has no room for a worker's folder. Try again later.") from error
+        raise
 
 
 def _link(source: Path, target: Path) -> None:

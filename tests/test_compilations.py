@@ -115,8 +115,10 @@ def test_beyond_the_queue_a_request_is_refused_but_twins_are_not(tmp_path):
     async def scenario(world):
         for name in "abc":
             await world.compilations.submit(world.request(name))
+        refused = world.request("d")
         with pytest.raises(Overloaded):
-            await world.compilations.submit(world.request("d"))
+            await world.compilations.submit(refused)
+        assert not refused.model_file.exists()
         _, created = await world.compilations.submit(world.request("a"))
         assert not created
         await until(lambda: world.compilations.counts() == {"running": 1, "queued": 2})

@@ -39,6 +39,7 @@ from service.errors import (
     nearest,
     problem_from_json,
 )
+from service.leftovers import remove
 from service.nouns import Limits, Recipe, SpecialValues, Stage, State, Target, TensorSpec, Translator, Verify
 from service.records import Compilation, Model
 from service.records import Request as CompilationRequest
@@ -129,7 +130,7 @@ async def _check(parts: dict[str, Part], services: Services) -> CompilationReque
     base = None if fields.base is None else services.compilations.get(fields.base.id)
     model, file = await _model(parts, fields, base)
     if "request" in parts:
-        parts["request"].file.unlink()
+        remove(parts["request"].file)
     examples = parts.get("inputs")
     if examples is not None and not formats.is_npz(examples.file):
         raise InvalidInputsFile("The part `inputs` is not an .npz archive. Write it with `numpy.savez(file, x=array)`.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -16,6 +17,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import BodyTooLarge, MalformedRequest, MissingPart, Problem, StorageFull, UnknownField, nearest
+from service.leftovers import remove
 from service.nouns import Limits
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class _OpenPart:
     name: str
     filename: str
     limit: int
+    file: Path
     out: IO[bytes]
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     bytes: int = 0
@@ -75,10 +78,11 @@ class Receiver:
     def discard(self) -> None:
         """Removes all files of this body."""
         if self._open is not None:
-            self._open.out.close()
-            Path(self._open.out.name).unlink(missing_ok=True)
-        for part in self.parts.values():
-            part.file.unlink(missing_ok=True)
+            # It may fail once more to write what it has not written yet.
+            with contextlib.suppress(OSError):
+                self._open.out.close()
+            remove(self._open.file)
+        remove(*(part.file for part in self.parts.values()))
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._name += data[start:end]
@@ -106,7 +110,8 @@ class Receiver:
             raise MalformedRequest(f"The part `{name}` was sent more than once.")
         filename = options.get(b"filename", b"").decode("utf-8", "replace")
         descriptor, path = tempfile.mkstemp(prefix="upload-", dir=self._scratch)
-        self._open = _OpenPart(name, Path(filename).name[:255], self._limits[name], _named_file(descriptor, path))
+        out = os.fdopen(descriptor, "wb")
+        self._open = _OpenPart(name, Path(filename).name[:255], self._limits[name], Path(path), out)
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         part = self._open
@@ -124,16 +129,11 @@ class Receiver:
         if part is None:
             return
         part.out.close()
-        self.parts[part.name] = Part(Path(part.out.name), part.digest.hexdigest(), part.bytes, part.filename)
+        self.parts[part.name] = Part(part.file, part.digest.hexdigest(), part.bytes, part.filename)
         self._open = None
 
     def _on_end(self) -> None:
         self.complete = True
-
-
-def _named_file(descriptor: int, path: str) -> IO[bytes]:
-    os.close(descriptor)
-    return Path(path).open("wb")
 
 
 def too_large(what: str, limit: int) -> Problem:

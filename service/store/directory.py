@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from service.errors import StorageFull, StoreDamaged
+from service.leftovers import remove
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -59,7 +60,7 @@ class DirectoryStore:
                     file.write(data)
                 self.adopt(Path(name), digest)
             except BaseException:
-                Path(name).unlink(missing_ok=True)
+                remove(Path(name))
                 raise
         return digest
 
@@ -67,7 +68,7 @@ class DirectoryStore:
         target = self._file(digest)
         with _reporting_full_disk():
             if self._is_whole(digest):
-                file.unlink()
+                remove(file)
                 return
             # What is there under that name has rotted: the rename puts whole bytes in its place.
             self._count(-self.size(digest))

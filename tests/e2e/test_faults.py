@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -55,26 +53,6 @@ def test_after_a_kill_all_that_was_finished_works_without_recompiling(new_server
     assert infer(server, running).status_code == 409
     again = server.compile(model_file("deep"), {"passes": ["fuse_dense_add", "legalize_ops"]}, "respond-async")
     assert (again.status_code, again.json()["id"]) == (202, running)
-
-
-def test_kills_at_any_moment_lose_no_finished_compilation(new_server, model_file):
-    moments = random.Random(5)
-    finished: dict[str, list] = {}
-    passes = ["fold_constant", "dead_code_elimination"]
-    for attempt in range(6):
-        server = new_server()
-        for compilation, outputs in finished.items():
-            assert infer(server, compilation).json()["outputs"]["output_0"] == outputs
-        states = {found["id"]: found["state"] for found in server.http.get("/compile").json()["compilations"]}
-        assert set(states.values()) <= {"succeeded", "failed"}
-        for compilation in finished:
-            assert states[compilation] == "succeeded"
-        assert list((server.data / "scratch").iterdir()) == []
-        known = server.compile(model_file("mlp"), {"passes": passes[:1] * attempt}).json()["id"]
-        finished[known] = infer(server, known).json()["outputs"]["output_0"]
-        server.compile(model_file("mlp"), {"passes": passes[1:] * (attempt + 1)}, "respond-async")
-        time.sleep(moments.uniform(0, 0.8))
-        server.kill()
 
 
 @pytest.mark.parametrize(
