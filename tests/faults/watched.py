@@ -6,14 +6,26 @@ all that it starts: a seccomp filter passes these calls on to the listener, whic
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import runpy
 import socket
-import struct
 import sys
 import threading
+
+from tests.bpf import (
+    ALLOW,
+    JEQ,
+    JSET,
+    LOAD,
+    NEW_LISTENER,
+    NOTIFY,
+    RETURN,
+    WAIT_KILLABLE,
+    argument,
+    install,
+    instruction,
+)
 
 # Calls that change files, and those that are messages, by the numbers of x86-64.
 WRITES = {
@@ -27,47 +39,30 @@ MESSAGES = {44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg"}
 # Watched where they make a file or empty it: the number, and which argument has the flags.
 OPENS = {2: ("open", 1), 257: ("openat", 2)}
 
-_LOAD, _JEQ, _JSET, _RETURN = 0x20, 0x15, 0x45, 0x06
-_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
-_NO_NEW_PRIVS = 38
-
 
 def build_filter() -> bytes:
     """The BPF program: the calls above are passed on, all others allowed."""
-
-    def instruction(code: int, k: int, if_true: int = 0, if_false: int = 0) -> bytes:
-        return struct.pack("<HBBI", code, if_true, if_false, k)
-
-    program = [instruction(_LOAD, 0)]
+    program = [instruction(LOAD, 0)]
     for number in (*WRITES, *MESSAGES):
-        program += [instruction(_JEQ, number, 0, 1), instruction(_RETURN, _NOTIFY)]
-    for number, (_, argument) in OPENS.items():
-        program += [
-            instruction(_JEQ, number, 0, 4),
-            instruction(_LOAD, 16 + 8 * argument),
-            instruction(_JSET, os.O_CREAT | os.O_TRUNC, 0, 1),
-            instruction(_RETURN, _NOTIFY),
-            instruction(_RETURN, _ALLOW),
+        program += [instruction(JEQ, number, 0, 1), instruction(RETURN, NOTIFY)]
+    for number, (_, index) in OPENS.items():
+        body = [
+            argument(index),
+            instruction(JSET, os.O_CREAT | os.O_TRUNC, 0, 1),
+            instruction(RETURN, NOTIFY),
+            instruction(RETURN, ALLOW),
         ]
-    return b"".join([*program, instruction(_RETURN, _ALLOW)])
+        program += [instruction(JEQ, number, 0, len(body)), *body]
+    return b"".join([*program, instruction(RETURN, ALLOW)])
 
 
 def watch(channel: socket.socket) -> None:
     """Puts this thread, and all that it starts, under the filter; the listener goes over the channel. Raises OSError."""
     listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
     # This thread exists before the filter, so that its own message is not stopped.
-    sender = threading.Thread(target=lambda: socket.send_fds(channel, [b"x"], [listeners.get()]))
+    sender = threading.Thread(target=lambda: socket.send_fds(channel, [b"x"], [listeners.get()]), daemon=True)
     sender.start()
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-    program = build_filter()
-    instructions = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
-    listener = libc.syscall(317, 1, _NEW_LISTENER | _WAIT_KILLABLE, ctypes.create_string_buffer(header, len(header)))
-    if listener < 0:
-        os.write(2, f"no listener: {os.strerror(ctypes.get_errno())}\n".encode())
-        os._exit(70)
+    listener = install(build_filter(), NEW_LISTENER | WAIT_KILLABLE)
     listeners.put(listener)
     sender.join()
     os.close(listener)

@@ -1,7 +1,8 @@
 """``python -m tests.hostile.battery ROLE [UID]``: runs all hostile behaviours, each in a process confined as that role.
 
 It prints one line of JSON for each: what became of it. The processes are forked, as a zygote forks its workers; with UID
-they become that user. What they find is told by the environment, see `tests.hostile.behaviours`.
+they become that user. What they find is told by the environment, see `tests.hostile.behaviours`; BEHAVIOURS
+there chooses some of them.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ def main(role: str, uid: int | None) -> None:
     """Runs all of them."""
     with tempfile.TemporaryDirectory(dir=os.environ["FOLDERS"]) as folders:
         Path(folders).chmod(0o755)
-        for number, (name, code) in enumerate(BEHAVIOURS.items()):
+        chosen = json.loads(os.environ.get("BEHAVIOURS", json.dumps(list(BEHAVIOURS))))
+        for number, name in enumerate(chosen):
             folder = Path(folders, str(number))
             folder.mkdir()
-            sys.stdout.write(json.dumps({"name": name, **try_one(code, role, uid, folder)}) + "\n")
+            sys.stdout.write(json.dumps({"name": name, **try_one(BEHAVIOURS[name], role, uid, folder)}) + "\n")
         os.chdir("/")
 
 
