@@ -194,7 +194,7 @@ CHECKS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("part", PARTS)
-def test_what_a_part_has_done_outlives_a_fault_at_any_of_its_writes(runner, disk, part, fault):
+def test_what_a_part_has_done_outlives_a_fault_at_any_of_its_writes(runner, disk, record_property, part, fault):
     here = disk / f"{part}-{fault}".replace(" ", "-")
     here.mkdir()
     whole = runner.run(part, here / "whole", lambda *_: None)
@@ -202,7 +202,9 @@ def test_what_a_part_has_done_outlives_a_fault_at_any_of_its_writes(runner, disk
     assert whole.writes
     CHECKS[part](here / "whole", whole.done)
     stride = 1 if os.environ.get("RELAXD_LONG_TESTS") else STRIDES.get(part, 1)
-    for at in range(0, len(whole.writes), stride):
+    places = range(0, len(whole.writes), stride)
+    record_property("places", len(places))
+    for at in places:
         folder = here / str(at)
         outcome = runner.run(part, folder, lambda number, call, at=at: FAULTS[fault](at, number, call))
         said = (part, fault, at, whole.writes[at].site, outcome.done, outcome.status)

@@ -91,9 +91,11 @@ def points(sites: Counter[str], most: int) -> list[tuple[str, int]]:
     return first[:: max(1, len(first) // most)][:most]
 
 
-def test_an_error_at_any_write_costs_one_request_and_nothing_else(subject):
+def test_an_error_at_any_write_costs_one_request_and_nothing_else(subject, record_property):
     server, facts = subject.server, subject.facts
-    for number, (site, at) in enumerate(points(subject.writes, ERRORS)):
+    places = points(subject.writes, ERRORS)
+    record_property("places", len(places))
+    for number, (site, at) in enumerate(places):
         verdict, once, spared = FAILURES[number % len(FAILURES)]
         if site.partition(": ")[2].split()[0] in spared:
             verdict, once, spared = FAILURES[0]
@@ -115,9 +117,11 @@ def test_an_error_at_any_write_costs_one_request_and_nothing_else(subject):
     assert server.http.get("/healthz").json()["status"] == "ok"
 
 
-def test_a_process_that_dies_at_any_message_costs_one_request_and_nothing_else(subject):
+def test_a_process_that_dies_at_any_message_costs_one_request_and_nothing_else(subject, record_property):
     server, facts = subject.server, subject.facts
-    for number, (site, at) in enumerate(points(subject.messages, 1000)):
+    places = points(subject.messages, 1000)
+    record_property("places", len(places))
+    for number, (site, at) in enumerate(places):
         fault = Fault(site, at, KILL)
         model = another_model(subject.model, 500 + number)
         server.watcher.judge = fault.judge
@@ -136,11 +140,13 @@ def test_a_process_that_dies_at_any_message_costs_one_request_and_nothing_else(s
             raise AssertionError(said) from error
 
 
-def test_a_server_killed_at_any_write_loses_nothing_that_it_has_said(subject, tmp_path, model_file):
+def test_a_server_killed_at_any_write_loses_nothing_that_it_has_said(subject, record_property, tmp_path):
     data, model, facts = tmp_path / "data", subject.model, Facts()
     kept = None
     sites = Counter({site: count for site, count in subject.writes.items() if site.startswith("web: ")})
-    for number, (site, at) in enumerate(points(sites, KILLS)):
+    places = points(sites, KILLS)
+    record_property("places", len(places))
+    for number, (site, at) in enumerate(places):
         fault = Fault(site, at, KILL)
         try:
             server = WatchedServer.start(data, fault.judge if number else lambda _: None)
