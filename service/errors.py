@@ -344,7 +344,7 @@ class ExecutionFailed(CompilationProblem):
 
 
 class DeadlineExceeded(CompilationProblem):
-    """The work took longer than its limit and was stopped. `limit_s` says the limit; `step` where it was."""
+    """The work took longer than `limit_s` or `limit_cpu_s` allows and was stopped; `phase` and `step` say where."""
 
     slug, title = "deadline-exceeded", "The deadline was exceeded"
 

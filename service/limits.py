@@ -27,6 +27,14 @@ class Limits:
     # one worker
     compile_s: float = 300.0
     compile_cpu_s: int = 600
+    import_s: float = 150.0
+    import_cpu_s: float = 300.0
+    passes_s: float = 300.0
+    passes_cpu_s: float = 600.0
+    build_s: float = 300.0
+    build_cpu_s: float = 600.0
+    verify_s: float = 150.0
+    verify_cpu_s: float = 300.0
     compile_memory_bytes: int = 8 << 30
     link_s: int = 120
     examine_s: int = 60

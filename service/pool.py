@@ -29,6 +29,7 @@ from service.errors import (
     problem_from_json,
 )
 from service.nouns import Confinement
+from service.orphans import reap_orphan
 from service.position import crash
 from service.wire import Frame, FrameLimits, WireError, read_frame, write_frame
 
@@ -174,26 +175,10 @@ class Worker:
         if not self.forked.done():
             self.forked.set_exception(InternalError("The zygote died while it forked a worker. Send it again."))
         if self._pidfd >= 0 and status is None:
-            _reap_orphan(self._pidfd)
+            reap_orphan(self._pidfd)
         elif self._pidfd >= 0:
             os.close(self._pidfd)
         self.exited.set_result(status)
-
-
-def _reap_orphan(pidfd: int) -> None:
-    """Reaps a worker that has lost its zygote, when it ends, and closes the pidfd.
-
-    Only process 1 inherits orphans: in a container that is the server, and nobody else would do it.
-    """
-    loop = asyncio.get_running_loop()
-
-    def reap() -> None:
-        loop.remove_reader(pidfd)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-        os.close(pidfd)
-
-    loop.add_reader(pidfd, reap)
 
 
 class Zygote:

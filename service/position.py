@@ -39,6 +39,16 @@ def too_slow(limit_s: float, doing: JsonObject) -> DeadlineExceeded:
     )
 
 
+def too_much_cpu(limit_cpu_s: float, doing: JsonObject) -> DeadlineExceeded:
+    """The Problem of a Compilation whose worker the kernel has stopped."""
+    return DeadlineExceeded(
+        f"The compilation was stopped after its limit of {limit_cpu_s:g} CPU seconds in all {phrase(doing)}. Send a "
+        "smaller model, or let the operator raise RELAXD_COMPILE_CPU_S.",
+        limit_cpu_s=limit_cpu_s,
+        **doing,
+    )
+
+
 def read_position(folder: Path) -> JsonObject:
     """What a worker that has ended noted last in its work folder: ``inner_pass`` and ``function``, or nothing.
 

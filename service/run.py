@@ -28,8 +28,9 @@ from service.errors import (
 from service.kernel_store import MAX_KERNEL_BYTES, KernelStore, is_key
 from service.link_workers import link
 from service.nouns import BUILD_STAGES, CompileJob, Confinement, Limits, Signature, Step
+from service.phases import Phases, cpu_s
 from service.pool import Pool, Worker, WorkerGone
-from service.position import phrase, read_position, too_slow
+from service.position import phrase, read_position, too_much_cpu, too_slow
 from service.records import Compilation
 from service.tuning import TuningProgress, TuningRecord
 from service.uninterrupted import uninterrupted
@@ -83,6 +84,7 @@ class Run:
         self._progress = asyncio.Event()
         self._limits = limits
         self._doing: JsonObject = {"phase": "start"}
+        self._phases: Phases | None = None
         self._told_at = -math.inf
         self._records = 0
 
@@ -101,24 +103,36 @@ class Run:
         that a failure later loses none. Raises Problem; the worker may be kept after a Problem that it reported itself.
         """
         limits, worker = self._limits, lease.worker
+        self._phases = phases = Phases(limits, worker.kill, cpu=functools.partial(cpu_s, worker.pid), cores=_cores())
+        watching = asyncio.create_task(phases.watch())
         started = asyncio.get_running_loop().time()
         seconds = limits.compile_s + (job.tuning.budget_s or 0.0)
         try:
             async with asyncio.timeout(seconds):
                 await worker.send(Frame({"job": job.to_json()}))
                 link = functools.partial(_link, pool, lease.folder, job.library, limits)
-                return await self._follow(worker, keep_step, keep_record, link, kernels)
+                closing = await self._follow(worker, keep_step, keep_record, link, kernels)
+            phases.look()
+            if phases.exceeded is None:
+                return closing
+            raise WorkerGone("it was stopped")
         except TimeoutError as error:
             worker.kill()
             raise too_slow(seconds, self._note_position(lease.folder)) from error
         except WorkerGone as error:
-            problem = await worker.fate(phrase(self._note_position(lease.folder)))
-            problem.extensions.update(self._doing)
+            doing = self._note_position(lease.folder)
+            problem: Problem = phases.exceeded or await worker.fate(phrase(doing))
+            if problem.extensions.get("signal") == "SIGXCPU":
+                problem = too_much_cpu(limits.compile_cpu_s, doing)
+            problem.extensions = {**doing, **problem.extensions}
             raise problem from error
         except asyncio.CancelledError:
             worker.kill()
             raise
         finally:
+            watching.cancel()
+            if phases.exceeded is not None:
+                lease.spent_s = math.inf  # It is killed, and must not be kept.
             lease.spent_s += asyncio.get_running_loop().time() - started
 
     async def progress(self) -> None:
@@ -216,6 +230,8 @@ class Run:
         if body.get("pass") is not None:
             doing |= {"pass": str(body["pass"]), "step": int(body["step"])}
         self._doing = doing
+        if self._phases is not None:
+            self._phases.begin(doing["phase"])
 
     def _note_position(self, folder: Path) -> JsonObject:
         """Where the worker that is gone was, inside of its pass or build, too."""
@@ -227,8 +243,12 @@ class Run:
 def confinement_of(limits: Limits, folder: Path, tune_s: float = 0.0) -> Confinement:
     """What a compile worker may use, one that tunes for `tune_s` seconds on all cores if need be."""
     file_bytes = max(limits.library_bytes, limits.unpacked_bytes)
-    cpu_s = limits.compile_cpu_s + math.ceil(tune_s) * len(os.sched_getaffinity(0))
-    return Confinement(limits.compile_memory_bytes, cpu_s, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+    seconds = limits.compile_cpu_s + math.ceil(tune_s) * _cores()
+    return Confinement(limits.compile_memory_bytes, seconds, file_bytes, str(folder), COMPILE_FILES, worker_uid())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def frame_limits_of(limits: Limits) -> FrameLimits:

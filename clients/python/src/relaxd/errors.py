@@ -322,7 +322,7 @@ class ExecutionFailed(CompilationError, slug="execution-failed"):
 
 
 class DeadlineExceeded(CompilationError, slug="deadline-exceeded"):
-    """The work took longer than the server allows; extension `limit_s`."""
+    """The work took longer than the server allows; extensions `limit_s` or `limit_cpu_s`, and `phase`."""
 
 
 class MemoryLimitExceeded(CompilationError, slug="memory-limit-exceeded"):
