@@ -19,10 +19,20 @@ from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
+from service.request_log import configure_logging
 from service.serving import Server, end_with_stdin
-from service.settings import Settings, SettingsError, check_sandbox, layers_off, limits_from_environment
+from service.settings import (
+    Settings,
+    SettingsError,
+    check_sandbox,
+    layers_off,
+    limits_from_environment,
+    request_log_from_environment,
+)
 from service.store.directory import StoreBusy
 from service.version import VERSION
+
+log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,8 +76,18 @@ def main(arguments: list[str] | None = None) -> int:
         limits = limits_from_environment(os.environ)
         if given.end_with_stdin:
             end_with_stdin()
-        weak, insecure = given.allow_weak_sandbox, given.insecure
-        return serve(Settings(given.host, given.port, given.data, limits, weak, insecure, given.socket, given.evict))
+        settings = Settings(
+            host=given.host,
+            port=given.port,
+            data=given.data,
+            limits=limits,
+            allow_weak_sandbox=given.allow_weak_sandbox,
+            insecure=given.insecure,
+            socket=given.socket,
+            evict=given.evict,
+            request_log=request_log_from_environment(os.environ),
+        )
+        return serve(settings)
     except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
         hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
         sys.stderr.write(f"relaxd: {error}{hint}\n")
@@ -84,8 +104,8 @@ def _port(text: str) -> int:
 def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, SettingsError, sqlite3.Error, OSError."""
     _check_keys(settings)
+    configure_logging()
     _check_sandbox(settings)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
         create_app(settings, open_data(settings.data)),
         host=settings.host,
@@ -116,7 +136,7 @@ def _check_sandbox(settings: Settings) -> None:
     """Raises SettingsError when a required layer of the sandbox does not work here, unless that is allowed."""
     layers = asyncio.run(probe_sandbox())
     for name, state in layers_off(layers).items():
-        sys.stderr.write(f"relaxd: sandbox: {name} is {state}\n")
+        log.warning("sandbox: %s is %s", name, state)
     check_sandbox(layers, settings)
 
 

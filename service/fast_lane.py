@@ -14,12 +14,13 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from service.api.door import Door, Running
-from service.api.inference import THREAD_BYTES, Inference
+from service.api.inference import THREAD_BYTES
 from service.api.oip_body import Answer
 from service.errors import InternalError, Problem
 from service.http_protocol import GuardedProtocol
 from service.replica import Outcome
 from service.request_head import MAX_HEAD_BYTES, RequestHead
+from service.request_log import CLIENT_GONE, RequestNote
 
 UNFORESEEN = InternalError("The server met an error that was not foreseen.")
 # For how long a request may be incomplete before the HTTP parser, and its deadlines, take it over.
@@ -118,52 +119,55 @@ class FastLane(GuardedProtocol):
             self._settle(self._taken.problem)
 
     def _settle(self, outcome: Outcome | Problem) -> None:
-        if self._taken is None:
+        taken = self._taken
+        if taken is None:
             return
-        inference = self._taken.inference
+        inference = taken.inference
         if isinstance(outcome, Problem):
-            self._send_problem(inference, outcome)
+            self._send_problem(taken, outcome)
         elif sum(len(tensor.data) for tensor in outcome.outputs) > THREAD_BYTES:
             writing = self.loop.run_in_executor(None, inference.write, outcome)
-            writing.add_done_callback(lambda done: self._send_written(inference, outcome, done))
+            writing.add_done_callback(lambda done: self._send_written(taken, outcome, done))
         else:
-            self._send_answer(inference, outcome, inference.write(outcome))
+            self._send_answer(taken, outcome, inference.write(outcome))
 
-    def _send_written(self, inference: Inference, outcome: Outcome, done: asyncio.Future[Answer]) -> None:
+    def _send_written(self, taken: Running, outcome: Outcome, done: asyncio.Future[Answer]) -> None:
         error = done.exception()
         if self._taken is None:
             return
         if error is None:
-            self._send_answer(inference, outcome, done.result())
+            self._send_answer(taken, outcome, done.result())
         else:
-            self._send_problem(inference, error if isinstance(error, Problem) else UNFORESEEN)
+            self._send_problem(taken, error if isinstance(error, Problem) else UNFORESEEN)
 
-    def _send_answer(self, inference: Inference, outcome: Outcome, answer: Answer) -> None:
-        inference.succeeded(outcome)
+    def _send_answer(self, taken: Running, outcome: Outcome, answer: Answer) -> None:
+        taken.inference.succeeded(outcome)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
         headers.append((b"content-length", b"%d" % len(answer.body)))
-        self._send(200, headers, answer.body)
+        self._send(taken.note, 200, headers, answer.body)
 
-    def _send_problem(self, inference: Inference, problem: Problem) -> None:
-        inference.failed()
+    def _send_problem(self, taken: Running, problem: Problem) -> None:
+        taken.inference.failed()
         if self._door is not None:
-            response = self._door.refusal(inference, problem)
-            self._send(response.status_code, response.raw_headers, bytes(response.body))
+            response = self._door.refusal(taken, problem)
+            self._send(taken.note, response.status_code, response.raw_headers, bytes(response.body))
 
-    def _send(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _send(self, note: RequestNote, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._answering, self._taken = False, None
         self.waiting_since = self.loop.time()
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._note(note, CLIENT_GONE)
             return
         says_close = (b"connection", b"close") in headers
-        parts = [STATUS_LINE[status]]
+        parts = [STATUS_LINE[status], b"x-request-id: ", note.id.encode(), b"\r\n"]
         for name, value in (*self.server_state.default_headers, *headers, *Door.HEADERS):
             parts += (name, b": ", value, b"\r\n")
         if self._is_last and not says_close:
             parts.append(b"connection: close\r\n")
         parts += (b"\r\n", body)
         self.transport.write(b"".join(parts))
+        self._note(note, status)
         if self._is_last or says_close:
             self.transport.close()
             return
@@ -189,6 +193,7 @@ class FastLane(GuardedProtocol):
         if self._taken is not None and self._taken.call is not None:
             self._taken.call.abandon()
             self._taken.inference.failed()
+            self._note(self._taken.note, CLIENT_GONE)
         self._taken = None
         super().connection_lost(exc)
 

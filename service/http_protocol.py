@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.errors import MalformedRequest, Overloaded, Problem
 from service.nouns import Limits, canonical_json
+from service.request_log import HEADER, RequestLog, RequestNote, request_id
 from service.serving_errors import HeadTooLarge, SlowRequest
 
 MAX_HEADERS = 100
@@ -53,6 +54,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.timeout_keep_alive = self.limits.idle_s
         self.waiting_since = self.loop.time()
+        self._log: RequestLog | None = self.app_state.get(RequestLog.STATE)
         self._running: RequestResponseCycle | None = None
         self._refused = self._ends_after_body = False
         # Of the message that is being parsed.
@@ -329,17 +331,37 @@ class GuardedProtocol(HttpToolsProtocol):
     def _answer(self, problem: Problem) -> None:
         """Writes a Problem as the application would, and closes."""
         self._refused = True
-        content = canonical_json({**problem.to_json(), "instance": f"urn:uuid:{uuid.uuid4()}"})
+        note = self._note_of_refused()
+        members = {**problem.to_json(), "instance": f"urn:uuid:{uuid.uuid4()}", "request_id": note.id}
+        content = canonical_json(members)
         retry = problem.extensions.get("retry_after_s")
         head = [
             STATUS_LINE[problem.status],
             b"content-type: application/problem+json\r\n",
             b"content-length: %d\r\n" % len(content),
             b"" if retry is None else b"retry-after: %d\r\n" % retry,
+            f"{HEADER.lower()}: {note.id}\r\n".encode(),
             b"connection: close\r\n\r\n",
         ]
         self.transport.write(b"".join([*head, content]))
         self.transport.close()
+        self._note(note, problem.status)
+
+    def _note(self, note: RequestNote, status: int) -> None:
+        if self._log is not None:
+            self._log.note(note, status)
+
+    def _note_of_refused(self) -> RequestNote:
+        """Of a request that the application has begun with; of one that it does not see, what was read of it."""
+        known = self.scope.get(RequestNote.SCOPE) if self._in_body else None
+        if isinstance(known, RequestNote):
+            return known
+        begun = self._begun or self._in_body
+        given = (
+            next((value for name, value in self.headers if name == HEADER.lower().encode()), None) if begun else None
+        )
+        method = self.parser.get_method().decode("ascii") if self._in_body else None
+        return RequestNote(request_id(None if given is None else given.decode("latin-1")), method)
 
 
 def _reason(error: httptools.HttpParserError) -> Problem:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from service.api.app import create_app
-from service.settings import Settings, limits_from_environment
+from service.settings import Settings, limits_from_environment, request_log_from_environment
 
 app = create_app(
     Settings(
@@ -20,5 +20,6 @@ app = create_app(
         limits=limits_from_environment(os.environ),
         allow_weak_sandbox=os.environ.get("RELAXD_ALLOW_WEAK_SANDBOX") == "1",
         insecure=os.environ.get("RELAXD_INSECURE") == "1",
+        request_log=request_log_from_environment(os.environ),
     )
 )

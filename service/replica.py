@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections import deque
@@ -39,6 +40,8 @@ from service.ring import (
 from service.serving_errors import RequestTimedOut, WorkerLost
 from service.wire import Frame
 
+log = logging.getLogger(__name__)
+
 # What a worker may say of a model and its inputs. Anything else it says is taken for nonsense.
 _OF_THE_MODEL = (CheckFailed, IndexOutOfRange, ExecutionFailed)
 
@@ -65,6 +68,7 @@ class Call:
     # Of the monotonic clock; 0 for none.
     deadline_ns: int = 0
     begun_ns: int = field(default_factory=time.monotonic_ns)
+    request_id: str = ""
     settled: bool = False
     timer: asyncio.TimerHandle | None = None
 
@@ -147,7 +151,7 @@ class Replica:
             except RingError as error:
                 problem = InternalError(f"The infer worker sent a message that makes no sense ({str(error)[:200]}).")
                 call.finish(problem)
-                self._give_up(problem)
+                self._give_up(problem, call)
                 return
             if answer.status not in (ANSWERED, FAILED, EXPIRED):
                 # The outputs have no room in a slot, but in a frame.
@@ -168,8 +172,9 @@ class Replica:
         if left > 0:
             self._watch = self._loop.call_later(left, self._look)
             return
-        self._in_ring.popleft()[1].finish(too_slow("The inference", self.limits.infer_s))
-        self._give_up(_hung())
+        _, call = self._in_ring.popleft()
+        call.finish(too_slow("The inference", self.limits.infer_s))
+        self._give_up(_hung(), call)
 
     async def _exchange(self, call: Call) -> None:
         """One call over the socket: for tensors that have no room in a slot."""
@@ -195,12 +200,12 @@ class Replica:
         except WorkerGone:
             return await self._fate()
         except TimeoutError:
-            self._give_up(_hung())
+            self._give_up(_hung(), call)
             return too_slow("The inference", self.limits.infer_s)
         try:
             outputs = _tensors(checked(frame, "result"), self.ring.layout)
         except InternalError as problem:
-            self._give_up(problem)
+            self._give_up(problem, call)
             return problem
         except Problem as problem:
             return _of_the_model(problem)
@@ -218,16 +223,20 @@ class Replica:
     async def _fate(self) -> Problem:
         return lost(await self.worker.fate("during an inference"))
 
-    def _give_up(self, problem: Problem) -> None:
-        """Ends the worker and tells all who wait for it."""
+    def _give_up(self, problem: Problem, at: Call | None = None, *, is_fault: bool = True) -> None:
+        """Ends the worker and tells all who wait for it; `at` is the call that showed a fault, told already."""
         if self.ended:
             return
+        if is_fault:
+            calls = [*([] if at is None else [at]), *(call for _, call in self._in_ring)]
+            ids = ", ".join(call.request_id for call in calls) or "none"
+            log.warning("infer worker %d is given up: %s Requests: %s", self.worker.pid, problem.detail, ids)
         self.ended = True
         self._loop.remove_reader(self.ring.answers)
         if self._watch is not None:
             self._watch.cancel()
-        calls, self._in_ring = self._in_ring, deque()
-        for _, call in calls:
+        waiting, self._in_ring = self._in_ring, deque()
+        for _, call in waiting:
             call.finish(problem)
         self._spawn(self._close())
         self.on_end()
@@ -238,7 +247,8 @@ class Replica:
 
     async def end(self) -> None:
         """Ends the worker; what it has not answered fails."""
-        self._give_up(WorkerLost("The model was unloaded. Send the request again.", retry_after_s=1))
+        problem = WorkerLost("The model was unloaded. Send the request again.", retry_after_s=1)
+        self._give_up(problem, is_fault=False)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 

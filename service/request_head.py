@@ -31,6 +31,7 @@ _KNOWN = frozenset(
         b"accept-encoding",
         b"authorization",
         b"inference-header-content-length",
+        b"x-request-id",
     )
 )
 
@@ -46,6 +47,7 @@ class RequestHead:
     accept_encoding: str
     authorization: str | None
     host: str
+    request_id: str | None
 
 
 def read_head(head: bytes) -> RequestHead | None:
@@ -67,6 +69,7 @@ def read_head(head: bytes) -> RequestHead | None:
         found.get(b"accept-encoding", ""),
         found.get(b"authorization"),
         found[b"host"],
+        found.get(b"x-request-id"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections import OrderedDict, deque
@@ -16,6 +17,7 @@ from service.loading import Loadable, Loader
 from service.nouns import Limits
 from service.pool import Pool
 from service.replica import Call, Outcome, Replica, timed_out
+from service.request_log import current_id
 from service.ring import RawTensor
 
 log = logging.getLogger(__name__)
@@ -90,7 +92,7 @@ class Sessions:
         """
         session = self._session(loadable)
         self._check_queue(session)
-        call = Call(inputs, settle)
+        call = Call(inputs, settle, request_id=current_id())
         if timeout_us is not None:
             call.deadline_ns = time.monotonic_ns() + timeout_us * 1000
             call.timer = asyncio.get_running_loop().call_later(timeout_us / 1e6, lambda: call.finish(timed_out()))
@@ -194,6 +196,8 @@ class Sessions:
             error = InternalError("The artifact could not be loaded; the server's log has the error.")
         if error is not None and not session.replicas and not session.loading:
             self._forget(session)
+            ids = ", ".join(call.request_id for call in session.queue) or "none"
+            log.warning("artifact %s was not loaded: %s Requests: %s", session.loadable.key, error.detail, ids)
             while session.queue:
                 session.queue.popleft().finish(error)
         self._serve(session)
@@ -245,7 +249,8 @@ class Sessions:
         await asyncio.gather(*(replica.end() for replica in list(session.replicas)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        # In a context of its own: what it does is for all callers, and not for the request that came first.
+        task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

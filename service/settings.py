@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.nouns import REQUIRED_LAYERS, Limits
+from service.request_log import WANTED
 
 
 class SettingsError(Exception):
@@ -32,6 +33,8 @@ class Settings:
     insecure: bool = False
     socket: Path | None = None
     evict: bool = False
+    # Of which requests the log has a line: `request_log.WANTED`.
+    request_log: str = "failed"
 
     @property
     def is_local(self) -> bool:
@@ -70,6 +73,14 @@ def limits_from_environment(environ: Mapping[str, str]) -> Limits:
             raise SettingsError(f"{variable} must be more than 0, not {environ[variable]!r}")
         changes[entry.name] = value
     return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
+
+
+def request_log_from_environment(environ: Mapping[str, str]) -> str:
+    """``RELAXD_REQUEST_LOG``, or the default. Raises SettingsError for what is not one of `WANTED`."""
+    wanted = environ.get("RELAXD_REQUEST_LOG", Settings.request_log)
+    if wanted not in WANTED:
+        raise SettingsError(f"RELAXD_REQUEST_LOG must be {', '.join(WANTED)}, not {wanted!r}")
+    return wanted
 
 
 def layers_off(layers: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

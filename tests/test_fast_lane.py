@@ -22,6 +22,7 @@ from tests.conftest import ROOT, wait_until
 LENGTH = "Inference-Header-Content-Length"
 # A header that means nothing here, and that the fast lane leaves to the route.
 ROUTE = b"TE: trailers"
+ID = re.compile(rb'"request_id":"[^"]*"')
 
 
 class Connection:
@@ -143,15 +144,23 @@ def draw_target(version: str, target: str) -> str:
 @settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(make=requests(), cuts=st.lists(st.integers(0, 1500), max_size=3))
-def test_both_doors_answer_alike(server, model, make, cuts):
+@given(
+    make=requests(),
+    cuts=st.lists(st.integers(0, 1500), max_size=3),
+    named=st.sampled_from([[b"X-Request-Id: a-client/17"], [b"X-Request-Id: <>"]]),
+)
+def test_both_doors_answer_alike(server, model, make, cuts, named):
     target, body, headers = make(model)
     with connected(server) as fast, connected(server) as slow:
-        whole = request(target, body, *headers)
+        whole = request(target, body, *headers, *named)
         places = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
         fast.send(*(whole[start:end] for start, end in itertools.pairwise(places)))
-        slow.send(request(target, body, ROUTE, *headers))
+        slow.send(request(target, body, ROUTE, *headers, *named))
         mine, theirs = fast.answer(), slow.answer()
+        if named[0].endswith(b"<>"):
+            # No id: each door has given one of its own.
+            assert mine[1].pop("x-request-id") != theirs[1].pop("x-request-id")
+            mine, theirs = ((*each[:2], ID.sub(b"", each[2])) for each in (mine, theirs))
         assert comparable(mine) == comparable(theirs)
         assert mine[0] < 500
         if mine[1].get("connection") != "close":

@@ -32,6 +32,7 @@ TESTED_ELSEWHERE = {
     "service/serving.py": "tests/e2e/test_faults.py",
     "service/run.py": "tests/e2e/test_faults.py",
     "service/version.py": "tests/test_layout.py",
+    "service/api/noted.py": "tests/test_request_log.py",
     "service/api/app.py": "tests/api/test_problem_shape.py",
     "service/api/problems.py": "tests/api/test_problem_shape.py",
     "service/api/about.py": "tests/api/test_problem_shape.py",

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from service.nouns import Limits
-from service.settings import SettingsError, default_limits, limits_from_environment
+from service.settings import SettingsError, default_limits, limits_from_environment, request_log_from_environment
 from tests.conftest import ROOT
 
 
@@ -29,6 +29,13 @@ def test_every_limit_is_a_setting_that_is_documented():
     for entry in dataclasses.fields(Limits):
         changed = limits_from_environment({f"RELAXD_{entry.name.upper()}": "3"})
         assert getattr(changed, entry.name) == 3
+
+
+def test_which_requests_are_noted_is_a_setting():
+    assert request_log_from_environment({}) == "failed"
+    assert request_log_from_environment({"RELAXD_REQUEST_LOG": "all"}) == "all"
+    with pytest.raises(SettingsError, match="RELAXD_REQUEST_LOG must be all, failed, off, not 'some'"):
+        request_log_from_environment({"RELAXD_REQUEST_LOG": "some"})
 
 
 @pytest.mark.parametrize("value", ["soon", "", "0", "-3", "nan", "2.5"])

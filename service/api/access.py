@@ -12,6 +12,7 @@ from service.api.problems import respond
 from service.errors import Problem
 from service.keys import Caller, Keys
 from service.rates import Rates
+from service.request_log import current
 from service.serving_errors import NotAuthenticated, NotPermitted
 
 # The page and what it is made of, health for load balancers, and what the API is: nothing of anybody's.
@@ -85,6 +86,9 @@ class Access:
             # The body was not read: what is left of it must not be taken for the next request.
             await respond(request, problem, {**headers, "Connection": "close"})(scope, receive, send)
             return
+        note = current.get()
+        if note is not None and caller is not None:
+            note.caller = caller.name
         token = keys.current.set(caller)
         try:
             await self._app(scope, receive, send)

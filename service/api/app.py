@@ -37,6 +37,7 @@ from service.api.access import Access, Gate
 from service.api.browsers import Browsers
 from service.api.door import Door
 from service.api.head import HeadAsGet
+from service.api.noted import Noted
 from service.api.openapi import complete
 from service.api.state import Services
 from service.bisection import Bisections
@@ -50,6 +51,7 @@ from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
 from service.rates import Rates
+from service.request_log import RequestLog
 from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings, check_sandbox
@@ -109,11 +111,12 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
     gate = Gate(asked_keys(settings), Rates(settings.limits))
     local_only = gate.is_open and settings.is_local and not settings.insecure
+    requests = RequestLog(settings.request_log)
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data, gate, local_only=local_only),
+        lifespan=lambda app: _lifespan(app, settings, data, gate, requests, local_only=local_only),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
@@ -122,6 +125,7 @@ def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     app.add_middleware(HeadAsGet)
     app.add_middleware(Access, gate=gate)
     app.add_middleware(Browsers, local_only=local_only)
+    app.add_middleware(Noted, log=requests)
     for module in ROUTED:
         app.include_router(module.router)
     # The framework nests included routers; an answer 405 looks at their routes one by one.
@@ -146,8 +150,8 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 @asynccontextmanager
 async def _lifespan(
-    app: FastAPI, settings: Settings, data: Data | None, gate: Gate, *, local_only: bool
-) -> AsyncIterator[dict[str, Door]]:
+    app: FastAPI, settings: Settings, data: Data | None, gate: Gate, requests: RequestLog, *, local_only: bool
+) -> AsyncIterator[dict[str, Any]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
     database = TuningDatabase(settings.data, settings.limits.tuning_records)
@@ -168,8 +172,9 @@ async def _lifespan(
         tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
         tasks.append(asyncio.create_task(_give_back_memory()))
-        # For the fast lane; a server without it has no use for that.
-        yield {Door.STATE: Door(app.state.services, gate, local_only=local_only)}
+        # For the connections of relaxd's own protocols; a server with another has no use for that.
+        door = Door(app.state.services, gate, local_only=local_only)
+        yield {Door.STATE: door, RequestLog.STATE: requests}
     finally:
         for task in tasks:
             task.cancel()
@@ -177,6 +182,7 @@ async def _lifespan(
         await compilations.close()
         await sessions.close()
         await pool.close()
+        requests.flush()
         data.close()
 
 

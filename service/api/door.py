@@ -17,6 +17,7 @@ from service.api.state import Services
 from service.errors import Problem
 from service.replica import Call, Outcome
 from service.request_head import RequestHead, read_head
+from service.request_log import RequestNote, current, request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,17 @@ class Running:
     """An inference that was asked for: its call, or the Problem that kept it from being one."""
 
     inference: Inference
+    note: RequestNote
     call: Call | None
     problem: Problem | None = None
 
 
+# The path in the log, by whether it is without a model, and without a version.
+_PATHS = {
+    (True, True): "/infer",
+    (False, True): "/v2/models/{model}/infer",
+    (False, False): "/v2/models/{model}/versions/{version}/infer",
+}
 # Clients send the same heads again and again.
 MAX_HEADS = 1024
 
@@ -76,16 +84,26 @@ class Door:
         asked = InferenceHead(head.model, head.version, head.header_length, None, head.accept_encoding)
         inference = Inference(self._services, asked, body)
         self._services.statistics.by_fast_lane += 1
-        token = keys.current.set(caller)
+        note = RequestNote(request_id(head.request_id), "POST", _PATHS[head.model is None, head.version is None])
+        if caller is not None:
+            note.caller = caller.name
+        tokens = keys.current.set(caller), current.set(note)
         try:
             inference.prepare()
             inputs, timeout_us = inference.asked.inputs, inference.asked.timeout_us
-            return Running(inference, self._services.sessions.submit(inference.loadable, inputs, settle, timeout_us))
+            call = self._services.sessions.submit(inference.loadable, inputs, settle, timeout_us)
+            return Running(inference, note, call)
         except Problem as problem:
-            return Running(inference, None, problem)
+            return Running(inference, note, None, problem)
         finally:
-            keys.current.reset(token)
+            note.model = head.model if inference.found is None else inference.found.name
+            keys.current.reset(tokens[0])
+            current.reset(tokens[1])
 
-    def refusal(self, inference: Inference, problem: Problem) -> Response:
+    def refusal(self, running: Running, problem: Problem) -> Response:
         """The answer for a Problem, as the route gives it."""
-        return render(inference.path, self._services.statistics, problem)
+        token = current.set(running.note)
+        try:
+            return render(running.inference.path, self._services.statistics, problem)
+        finally:
+            current.reset(token)

@@ -22,4 +22,6 @@ class HeadAsGet:
                 message = {**message, "body": b""}
             await send(message)
 
-        await self._app({**scope, "method": "GET"}, receive, send_head)
+        inner = {**scope, "method": "GET"}
+        await self._app(inner, receive, send_head)
+        scope["route"] = inner.get("route")

@@ -21,6 +21,7 @@ from service.api.upload import read_body
 from service.loading import Loadable
 from service.publications import Servable
 from service.replica import Outcome
+from service.request_log import current
 
 # Work on more than this at once would keep other requests waiting for milliseconds.
 THREAD_BYTES = 64 << 10
@@ -151,6 +152,10 @@ async def answer_by_route(request: Request, services: Services, head: InferenceH
     except Exception:
         inference.failed()
         raise
+    finally:
+        note = current.get()
+        if note is not None and inference.found is not None:
+            note.model = inference.found.name
     inference.succeeded(outcome)
     return Response(answer.body, headers=answer.headers)
 

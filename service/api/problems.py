@@ -24,6 +24,7 @@ from service.errors import (
     UnknownField,
     nearest,
 )
+from service.request_log import HEADER, current_id
 from service.statistics import Statistics
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def respond(request: Request, problem: Problem, headers: Mapping[str, str] | Non
 def render(
     path: str, statistics: Statistics | None, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer for a Problem, with an ``instance`` that the log has too for errors of ours.
+    """The answer for a Problem, with an ``instance`` that the log has too for errors of ours, and its request's id.
 
     Below /v2 it is ``{"error": detail}``, and 400 for what is the caller's fault and has no status of its own there.
     """
@@ -74,6 +75,8 @@ def render(
         status = problem.status if problem.status >= 500 or problem.status in _OIP_STATUSES else 400
         return JSONResponse({"error": problem.detail}, status, all_headers)
     content = {**problem.to_json(), "instance": instance}
+    if identifier := current_id():
+        content["request_id"] = identifier
     return JSONResponse(content, problem.status, all_headers, media_type=MEDIA_TYPE)
 
 
@@ -123,7 +126,10 @@ async def _answer_nobody(_request: Request, _error: Exception) -> Response:
 async def _answer_unforeseen(request: Request, error: Exception) -> Response:
     log.error("%s %s met an error that was not foreseen", request.method, request.url.path, exc_info=error)
     return respond(
-        request, InternalError("The server met an error that was not foreseen; its log has it under `instance`.")
+        request,
+        InternalError("The server met an error that was not foreseen; its log has it under `instance`."),
+        # It is sent from outside of the layer that adds this to all other answers.
+        {HEADER: current_id()},
     )
 
 
