@@ -10,6 +10,7 @@ import os
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -40,6 +41,38 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="relaxd", description="ML compilation as an HTTP API.")
     parser.add_argument("--version", action="version", version=f"relaxd {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_serve_command(commands)
+    add_keys_command(commands)
+    commands.add_parser("passes", help="print the Catalogue as JSON")
+    given = parser.parse_args(arguments)
+    if given.command == "passes":
+        return asyncio.run(_print_catalogue())
+    if given.command == "keys":
+        return run_keys_command(given)
+    try:
+        limits = limits_from_environment(os.environ)
+        if given.end_with_stdin:
+            end_with_stdin()
+        settings = Settings(
+            host=given.host,
+            port=given.port,
+            data=given.data,
+            limits=limits,
+            allow_weak_sandbox=given.allow_weak_sandbox,
+            insecure=given.insecure,
+            socket=given.socket,
+            evict=given.evict,
+            request_log=request_log_from_environment(os.environ),
+            web_processes=given.web_processes,
+        )
+        return serve(settings)
+    except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
+        hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
+        sys.stderr.write(f"relaxd: {error}{hint}\n")
+        return 1
+
+
+def _add_serve_command(commands: Any) -> None:
     serve_parser = commands.add_parser("serve", help="run the server")
     serve_parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve_parser.add_argument(
@@ -65,33 +98,20 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="at a quota of stored bytes, delete the compilations used longest ago instead of refusing new ones",
     )
-    add_keys_command(commands)
-    commands.add_parser("passes", help="print the Catalogue as JSON")
-    given = parser.parse_args(arguments)
-    if given.command == "passes":
-        return asyncio.run(_print_catalogue())
-    if given.command == "keys":
-        return run_keys_command(given)
-    try:
-        limits = limits_from_environment(os.environ)
-        if given.end_with_stdin:
-            end_with_stdin()
-        settings = Settings(
-            host=given.host,
-            port=given.port,
-            data=given.data,
-            limits=limits,
-            allow_weak_sandbox=given.allow_weak_sandbox,
-            insecure=given.insecure,
-            socket=given.socket,
-            evict=given.evict,
-            request_log=request_log_from_environment(os.environ),
-        )
-        return serve(settings)
-    except (SettingsError, StoreBusy, JournalTooNew, sqlite3.Error, OSError) as error:
-        hint = f" (the data folder is {given.data}; --data names another)" if isinstance(error, OSError) else ""
-        sys.stderr.write(f"relaxd: {error}{hint}\n")
-        return 1
+    serve_parser.add_argument(
+        "--web-processes",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="how many processes take connections and answer inferences (default: %(default)s)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 256:
+        raise argparse.ArgumentTypeError(f"must be from 1 to 256, not {number}")
+    return number
 
 
 def _port(text: str) -> int:
@@ -103,6 +123,8 @@ def _port(text: str) -> int:
 
 def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT. Raises StoreBusy, JournalTooNew, SettingsError, sqlite3.Error, OSError."""
+    if settings.socket is not None and settings.web_processes > 1:
+        raise SettingsError("several web processes share a port, not a Unix socket: leave out --socket")
     _check_keys(settings)
     configure_logging()
     _check_sandbox(settings)

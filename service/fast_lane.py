@@ -60,7 +60,11 @@ class FastLane(GuardedProtocol):
         elif self._is_between_requests() and (head := self._read_head(data)) is not None:
             self._take_if_whole(head, data)
         else:
-            super().data_received(data)
+            self._to_parser(data)
+
+    def _to_parser(self, data: bytes) -> None:
+        """Leaves what is not for this class to the parser and the route."""
+        super().data_received(data)
 
     def _is_between_requests(self) -> bool:
         """Whether the next byte is the first of a request, and all before it are answered."""
@@ -103,7 +107,7 @@ class FastLane(GuardedProtocol):
     def _leave_to_parser(self, data: bytes | bytearray) -> None:
         self._forget_incomplete()
         if not self.transport.is_closing():
-            super().data_received(bytes(data))
+            self._to_parser(bytes(data))
 
     def _take(self, head: RequestHead, data: bytes | bytearray, start: int) -> None:
         self._stop_clocks()

@@ -57,6 +57,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._log: RequestLog | None = self.app_state.get(RequestLog.STATE)
         self._running: RequestResponseCycle | None = None
         self._refused = self._ends_after_body = False
+        self._first = b""
         # Of the message that is being parsed.
         self._begun = False
         self._in_body = False
@@ -84,6 +85,13 @@ class GuardedProtocol(HttpToolsProtocol):
             )
             return
         self._receiving = self.loop.call_later(self.limits.head_s, self._on_head_deadline)
+        if self._first:
+            first, self._first = self._first, b""
+            self.data_received(first)
+
+    def begin_with(self, data: bytes) -> None:
+        """What was read of the connection before it came here; to be said before `connection_made`."""
+        self._first = data
 
     def _make_room(self) -> bool:
         """Closes the other connection that has waited longest for a request; whether there was one."""

@@ -85,7 +85,57 @@ class JournalTooNew(Exception):
     """The journal was written by a newer relaxd."""
 
 
-class Journal:
+class JournalReader:
+    """What must be read to run a published model, from a journal that this process or another one writes.
+
+    Methods belong to the thread that opened it, and never wait for a writer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens a journal that is there. Raises sqlite3.Error."""
+        self._reader = sqlite3.connect(path, isolation_level=None)
+
+    @property
+    def changes(self) -> int:
+        """Another number after each change, so that what was read can be known to hold still."""
+        # SQLite's own count of what other connections have written: a few microseconds.
+        return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
+
+    def get(self, compilation_id: str) -> Compilation | None:
+        """The Compilation with its steps."""
+        row = self._reader.execute("SELECT document FROM compilations WHERE id = ?", (compilation_id,)).fetchone()
+        if row is None:
+            return None
+        steps = self._reader.execute(
+            "SELECT document FROM steps WHERE id = ? ORDER BY number", (compilation_id,)
+        ).fetchall()
+        return Compilation.from_json(json.loads(row[0]), tuple(Step.from_json(json.loads(step[0])) for step in steps))
+
+    def is_claimed(self, compilation_id: str, caller: str) -> bool:
+        """Whether the caller has submitted the Compilation."""
+        found = self._reader.execute(
+            "SELECT 1 FROM claims WHERE compilation = ? AND caller = ?", (compilation_id, caller)
+        )
+        return found.fetchone() is not None
+
+    def published_names(self) -> list[str]:
+        """All names of models, sorted."""
+        rows = self._reader.execute("SELECT DISTINCT name FROM publications ORDER BY name")
+        return [str(row[0]) for row in rows]
+
+    def versions(self, name: str) -> list[PublishedVersion]:
+        """The versions of a model, the newest first; none where it is not published."""
+        rows = self._reader.execute(
+            "SELECT version, compilation, published_at, current FROM publications WHERE name = ? ORDER BY version DESC",
+            (name,),
+        )
+        return [PublishedVersion(int(row[0]), str(row[1]), str(row[2]), bool(row[3])) for row in rows]
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Journal(JournalReader):
     """All Compilations that were ever asked for and not deleted.
 
     Methods that write block for one disk write and may be called from any thread; methods that read use a connection
@@ -97,8 +147,7 @@ class Journal:
         self._size_of = size_of
         self._writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._writing = threading.Lock()
-        # Rises with each change, so that what was read can be known to hold still.
-        self.changes = 0
+        self._changes = 0
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             self._writer.close()
@@ -113,9 +162,14 @@ class Journal:
         for number, tables in ((2, _PUBLICATIONS), (3, _CLAIMS), (4, _USES)):
             if version < number:
                 self._writer.executescript(f"BEGIN; {tables} PRAGMA user_version = {number}; COMMIT;")
-        self._reader = sqlite3.connect(path, isolation_level=None)
+        super().__init__(path)
         if 0 < version < 4:
             self._measure()
+
+    @property
+    def changes(self) -> int:
+        """Counted here: every change is made here."""
+        return self._changes
 
     def begin(self, compilation: Compilation, objects: Iterable[str]) -> None:
         """Records a new Compilation, in place of an earlier attempt with the same id and its steps."""
@@ -155,16 +209,6 @@ class Journal:
                 (compilation_id,),
             )
 
-    def get(self, compilation_id: str) -> Compilation | None:
-        """The Compilation with its steps."""
-        row = self._reader.execute("SELECT document FROM compilations WHERE id = ?", (compilation_id,)).fetchone()
-        if row is None:
-            return None
-        steps = self._reader.execute(
-            "SELECT document FROM steps WHERE id = ? ORDER BY number", (compilation_id,)
-        ).fetchall()
-        return Compilation.from_json(json.loads(row[0]), tuple(Step.from_json(json.loads(step[0])) for step in steps))
-
     def latest(self, caller: str | None = None) -> str | None:
         """The id of the Compilation that was asked for last, by anyone or by one caller."""
         return next(iter(self.ids(1, caller)), None)
@@ -188,13 +232,6 @@ class Journal:
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, (SELECT COALESCE(MAX(requested), 0) + 1 FROM claims))",
                 (compilation_id, caller),
             )
-
-    def is_claimed(self, compilation_id: str, caller: str) -> bool:
-        """Whether the caller has submitted the Compilation."""
-        found = self._reader.execute(
-            "SELECT 1 FROM claims WHERE compilation = ? AND caller = ?", (compilation_id, caller)
-        )
-        return found.fetchone() is not None
 
     def release(self, compilation_id: str, caller: str) -> bool:
         """Forgets that a caller has submitted the Compilation; whether another one has, too."""
@@ -261,19 +298,6 @@ class Journal:
         with self._transaction() as db:
             db.execute("DELETE FROM publications WHERE name = ?", (name,))
 
-    def published_names(self) -> list[str]:
-        """All names of models, sorted."""
-        rows = self._reader.execute("SELECT DISTINCT name FROM publications ORDER BY name")
-        return [str(row[0]) for row in rows]
-
-    def versions(self, name: str) -> list[PublishedVersion]:
-        """The versions of a model, the newest first; none where it is not published."""
-        rows = self._reader.execute(
-            "SELECT version, compilation, published_at, current FROM publications WHERE name = ? ORDER BY version DESC",
-            (name,),
-        )
-        return [PublishedVersion(int(row[0]), str(row[1]), str(row[2]), bool(row[3])) for row in rows]
-
     def published_as(self, compilation_id: str) -> list[str]:
         """The names of the models that have the Compilation as a version."""
         rows = self._reader.execute(
@@ -327,7 +351,7 @@ class Journal:
             db.executemany("UPDATE objects SET bytes = ? WHERE sha256 = ?", sizes)
 
     def close(self) -> None:
-        self._reader.close()
+        super().close()
         with self._writing:
             self._writer.close()
 
@@ -339,7 +363,7 @@ class Journal:
                     self._writer.execute("BEGIN IMMEDIATE")
                     yield self._writer
             finally:
-                self.changes += 1
+                self._changes += 1
 
 
 def _document(compilation: Compilation) -> str:

@@ -43,7 +43,7 @@ def request_id(given: str | None) -> str:
     """
     if given is not None and _VALID.fullmatch(given):
         return given
-    return f"{_PREFIX}-{next(_numbers):x}"
+    return f"{_PREFIX}-{next(_numbers):08x}"
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ from service.journal import Journal
 from service.leftovers import remove
 from service.records import Request
 from service.serving_errors import QuotaExceeded
-from service.sessions import Sessions
 from service.settings import Settings
 from service.store import Store
 from service.uninterrupted import uninterrupted
@@ -35,12 +34,18 @@ class Retention:
     """
 
     def __init__(
-        self, journal: Journal, store: Store, compilations: Compilations, sessions: Sessions, settings: Settings
+        self,
+        journal: Journal,
+        store: Store,
+        compilations: Compilations,
+        is_loaded: Callable[[str], bool],
+        settings: Settings,
     ) -> None:
+        """`is_loaded` tells whether the Artifact of a Compilation is loaded anywhere."""
         self._journal = journal
         self._store = store
         self._compilations = compilations
-        self._sessions = sessions
+        self._is_loaded = is_loaded
         self._limits = settings.limits
         self._evict = settings.evict
         self._noted = time.monotonic()
@@ -116,7 +121,7 @@ class Retention:
             raise
 
     async def _remove(self, key: str, caller: str | None, why: str) -> None:
-        if self._sessions.is_loaded(key) or self._compilations.runs(key):
+        if self._is_loaded(key) or self._compilations.runs(key):
             return
         if caller is not None and await uninterrupted(self._journal.release, key, caller):
             audit(why, key, "claim")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from service.errors import JsonObject
 from service.nouns import REQUIRED_LAYERS, Limits
 from service.request_log import WANTED
 
@@ -35,6 +36,25 @@ class Settings:
     evict: bool = False
     # Of which requests the log has a line: `request_log.WANTED`.
     request_log: str = "failed"
+    # How many processes take connections: the first one, and so many less one `service.front`.
+    web_processes: int = 1
+
+    @property
+    def session_limits(self) -> Limits:
+        """The Limits of one web process: together they load no more than `loaded_bytes`."""
+        return dataclasses.replace(self.limits, loaded_bytes=self.limits.loaded_bytes // self.web_processes)
+
+    def to_json(self) -> JsonObject:
+        """For another process of this server."""
+        paths = {"data": str(self.data), "socket": None if self.socket is None else str(self.socket)}
+        return {**dataclasses.asdict(self), **paths}
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Settings:
+        """What `to_json` has made."""
+        socket = None if document["socket"] is None else Path(document["socket"])
+        limits = Limits(**document["limits"])
+        return cls(**{**document, "data": Path(document["data"]), "socket": socket, "limits": limits})
 
     @property
     def is_local(self) -> bool:

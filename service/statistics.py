@@ -37,6 +37,18 @@ class Counts:
     # By the number of requests that ran as one: how many requests, and ns of their runs.
     batches: dict[int, list[int]] = field(default_factory=dict)
 
+    def add(self, other: Counts) -> None:
+        """Adds what another process has counted of the same version."""
+        for each in ("succeeded", "succeeded_ns", "queue_ns", "run_ns", "failed", "failed_ns"):
+            setattr(self, each, getattr(self, each) + getattr(other, each))
+        self.last_ms = max(self.last_ms, other.last_ms)
+        for mine, theirs in ((self.run_buckets, other.run_buckets), (self.queue_buckets, other.queue_buckets)):
+            mine[:] = map(sum, zip(mine, theirs, strict=True))
+        for size, (requests, ns) in other.batches.items():
+            batch = self.batches.setdefault(size, [0, 0])
+            batch[0] += requests
+            batch[1] += ns
+
     def executions(self) -> int:
         """How many runs there were."""
         return round(sum(requests / size for size, (requests, _) in self.batches.items()))
@@ -104,6 +116,31 @@ class Statistics:
                 for size, (requests, ns) in sorted(counts.batches.items())
             ],
         }
+
+    def add(self, other: Statistics) -> None:
+        """Adds what another process has counted."""
+        for (name, version), counts in other._counts.items():
+            self._of(name, version).add(counts)
+        self.problems.update(other.problems)
+        self.by_fast_lane += other.by_fast_lane
+
+    def to_json(self) -> JsonObject:
+        """All counts, for another process."""
+        counts = [
+            [name, version, {**vars(counts), "batches": list(counts.batches.items())}]
+            for (name, version), counts in self._counts.items()
+        ]
+        return {"counts": counts, "problems": dict(self.problems), "by_fast_lane": self.by_fast_lane}
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Statistics:
+        """What `to_json` has made."""
+        found = cls()
+        for name, version, counts in document["counts"]:
+            found._counts[name, version] = Counts(**{**counts, "batches": dict(counts["batches"])})
+        found.problems.update(document["problems"])
+        found.by_fast_lane = document["by_fast_lane"]
+        return found
 
     def counts(self) -> dict[tuple[str, str], Counts]:
         """By name and version."""

@@ -100,11 +100,11 @@ def wait_until(probe: Callable[[], Any], seconds: float = 20.0) -> Any:
     raise AssertionError(f"not true within {seconds} s")
 
 
-def start_server(data: Path, **environment: str) -> Server:
+def start_server(data: Path, *flags: str, **environment: str) -> Server:
     """Starts a server on a free port with its data in `data`, and waits until it answers."""
     log = (data.parent / f"{data.name}.log").open("a")
     process = subprocess.Popen(
-        [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data)],
+        [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -148,8 +148,8 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts servers that the test may kill; the second one in the same test uses the same data."""
     started: list[Server] = []
 
-    def start(**environment: str) -> Server:
-        started.append(start_server(tmp_path / "data", **environment))
+    def start(*flags: str, **environment: str) -> Server:
+        started.append(start_server(tmp_path / "data", *flags, **environment))
         return started[-1]
 
     yield start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.journal import SCHEMA_VERSION, Journal, JournalTooNew
+from service.journal import SCHEMA_VERSION, Journal, JournalReader, JournalTooNew
 from service.nouns import State
 from tests.test_nouns import COMPILATION, STEP
 
@@ -40,6 +40,23 @@ def test_a_compilation_and_its_steps_are_there_after_a_restart(tmp_path):
     assert second.snapshot("a", 1) == "snap1"
     assert second.objects() == {"model", "snap0", "snap1", "library"}
     second.close()
+
+
+def test_a_reader_beside_it_sees_each_change_as_soon_as_it_is_made(tmp_path):
+    journal = Journal(tmp_path / "j")
+    reader = JournalReader(tmp_path / "j")
+    seen = {reader.changes}
+    for state in (State.RUNNING, State.SUCCEEDED):
+        journal.begin(compilation("a", state), [])
+        assert reader.changes not in seen
+        seen.add(reader.changes)
+        assert reader.get("a").state is state
+    journal.publish("m", "a")
+    assert reader.changes not in seen
+    assert [version.compilation for version in reader.versions("m")] == ["a"]
+    assert reader.changes == reader.changes
+    reader.close()
+    journal.close()
 
 
 def test_the_latest_is_the_one_that_was_asked_for_last(journal):

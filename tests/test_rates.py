@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 
 import pytest
 
 from service.nouns import Limits
-from service.rates import Rates
+from service.rates import Rates, SharedBuckets
 from service.serving_errors import RateLimited
 
 LIMITS = dataclasses.replace(Limits(), compile_requests_per_s=2.0, read_requests_per_s=0.1, burst_s=5.0)
 
 
-@pytest.fixture
-def world():
+@pytest.fixture(params=[False, True], ids=["alone", "shared"])
+def world(request):
     now = [0.0]
-    return now, Rates(LIMITS, lambda: now[0])
+    return now, Rates(LIMITS, lambda: now[0], SharedBuckets.create() if request.param else None)
 
 
 def refused(rates: Rates, caller: str, scope: str) -> int | None:
@@ -65,3 +66,30 @@ def test_a_bucket_does_not_overflow_in_idle_time(world):
     now, rates = world
     now[0] = 1e6
     assert [refused(rates, "a", "compile") for _ in range(11)] == [None] * 10 + [1]
+
+
+def _let_in(descriptor: int, clock: float, results) -> None:
+    rates = Rates(dataclasses.replace(LIMITS, infer_requests_per_s=100.0), lambda: clock, SharedBuckets(descriptor))
+    results.put(sum(refused(rates, "a", "infer") is None for _ in range(400)))
+
+
+def test_processes_that_share_buckets_let_in_as_many_together_as_one_would():
+    context = multiprocessing.get_context("fork")
+    shared, results = SharedBuckets.create(), context.Queue()
+    processes = [context.Process(target=_let_in, args=(shared.descriptor, 7.0, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert sum(results.get(timeout=60) for _ in processes) == 500
+    for process in processes:
+        process.join()
+
+
+def test_more_callers_than_there_is_room_for_forget_those_who_asked_longest_ago():
+    now = [0.0]
+    rates = Rates(LIMITS, lambda: now[0], SharedBuckets.create())
+    for number in range(3 * SharedBuckets.SLOTS):
+        now[0] += 1e-6
+        assert refused(rates, f"caller {number}", "compile") is None
+    for _ in range(9):
+        assert refused(rates, f"caller {number}", "compile") is None
+    assert refused(rates, f"caller {number}", "compile") == 1

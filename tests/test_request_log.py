@@ -29,7 +29,7 @@ def test_an_id_of_the_caller_is_taken(given):
 def test_what_is_no_id_has_a_new_one_in_its_place(given):
     made = [request_id(given) for _ in range(3)]
     assert len(set(made)) == 3
-    assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]+", each) for each in made)
+    assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{8}", each) for each in made)
 
 
 def test_lines_are_written_together_in_pieces_that_a_pipe_takes_as_one():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,6 @@ from service.settings import Settings
 from tests.test_compilations import World, compiled, good_worker, run
 
 
-class FakeSessions:
-    """Says which Artifacts are loaded."""
-
-    def __init__(self) -> None:
-        self.loaded: set[str] = set()
-
-    def is_loaded(self, key: str) -> bool:
-        return key in self.loaded
-
-
 @contextlib.contextmanager
 def caller(name: str):
     token = keys.current.set(keys.Caller(name, frozenset({"compile"})))
@@ -37,9 +28,9 @@ def caller(name: str):
         keys.current.reset(token)
 
 
-def retention(world: World, *, evict: bool = False, **limits: float) -> Retention:
+def retention(world: World, *, evict: bool = False, loaded: Collection[str] = (), **limits: float) -> Retention:
     settings = Settings(limits=dataclasses.replace(Limits(), **limits), evict=evict)
-    return Retention(world.journal, world.store, world.compilations, FakeSessions(), settings)  # type: ignore[arg-type]
+    return Retention(world.journal, world.store, world.compilations, lambda key: key in loaded, settings)
 
 
 async def add(world: World, name: str, who: str | None = None) -> str:
@@ -88,22 +79,22 @@ def test_the_server_stores_its_limit_and_not_one_byte_more(tmp_path):
 
 def test_eviction_takes_what_was_used_longest_ago_and_nothing_that_is_needed(tmp_path):
     async def scenario(world):
-        made = {}
-        limited = retention(world, evict=True, caller_stored_bytes=1)
+        made, loaded = {}, []
+        limited = retention(world, evict=True, loaded=loaded, caller_stored_bytes=1)
         for name in ("older", "old", "published", "loaded", "shared", "new"):
             made[name] = await add(world, name, "ann")
             await limited._note_uses()
         made["foreign"] = await add(world, "foreign", "bob")
         assert await add(world, "shared", "bob") == made["shared"]
         assert world.journal.publish("m", made["published"])
-        limited._sessions.loaded = {made["loaded"]}  # type: ignore[attr-defined]
+        loaded.append(made["loaded"])
 
         def there(name: str) -> bool:
             return world.journal.get(made[name]) is not None
 
         # Room for two bytes: the model of the one that was used longest ago is enough.
-        less = retention(world, evict=True, caller_stored_bytes=world.journal.stored_bytes("ann"))
-        less._sessions.loaded = {made["loaded"]}  # type: ignore[attr-defined]
+        stored = world.journal.stored_bytes("ann")
+        less = retention(world, evict=True, loaded=loaded, caller_stored_bytes=stored)
         with caller("ann"):
             await less.make_room(world.request("xx"))
         assert [name for name in made if not there(name)] == ["older"]

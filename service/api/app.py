@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,13 +43,15 @@ from service.bisection import Bisections
 from service.compilations import Compilations
 from service.errors import Problem
 from service.examinations import Examinations
+from service.freed_memory import keep_giving_back
+from service.fronts import Fronts
 from service.inspections import Inspections
 from service.journal import Journal
 from service.kernel_store import KernelStore
 from service.keys import Keys
 from service.pool import Pool, probe_sandbox
 from service.publications import Publications
-from service.rates import Rates
+from service.rates import Rates, SharedBuckets
 from service.request_log import RequestLog
 from service.retention import Retention
 from service.sessions import Sessions
@@ -61,8 +62,6 @@ from service.tuning_database import TuningDatabase
 from service.version import VERSION
 
 log = logging.getLogger(__name__)
-
-TRIM_S = 10.0
 
 ROUTED = (
     compile,
@@ -109,14 +108,15 @@ def open_data(folder: Path) -> Data:
 
 def create_app(settings: Settings, data: Data | None = None) -> FastAPI:
     """The server's application. It opens `settings.data` when it starts, unless `data` is open already."""
-    gate = Gate(asked_keys(settings), Rates(settings.limits))
+    shared = SharedBuckets.create() if settings.web_processes > 1 else None
+    gate = Gate(asked_keys(settings), Rates(settings.limits, shared=shared))
     local_only = gate.is_open and settings.is_local and not settings.insecure
     requests = RequestLog(settings.request_log)
     app = FastAPI(
         title="relaxd",
         version=VERSION,
         description=DESCRIPTION,
-        lifespan=lambda app: _lifespan(app, settings, data, gate, requests, local_only=local_only),
+        lifespan=lambda app: _lifespan(app, settings, data, gate, requests, shared, local_only=local_only),
         redirect_slashes=False,
         redoc_url=None,
         docs_url=None,
@@ -150,13 +150,25 @@ def asked_keys(settings: Settings) -> Keys | None:
 
 @asynccontextmanager
 async def _lifespan(
-    app: FastAPI, settings: Settings, data: Data | None, gate: Gate, requests: RequestLog, *, local_only: bool
+    app: FastAPI,
+    settings: Settings,
+    data: Data | None,
+    gate: Gate,
+    requests: RequestLog,
+    shared: SharedBuckets | None,
+    *,
+    local_only: bool,
 ) -> AsyncIterator[dict[str, Any]]:
     data = data or open_data(settings.data)
     pool = Pool(allow_weak_sandbox=settings.allow_weak_sandbox)
     database = TuningDatabase(settings.data, settings.limits.tuning_records)
     compilations = Compilations(data.journal, data.store, pool, settings.limits, database, _kernel_store(settings))
-    sessions = Sessions(pool, settings.limits, data.store.scratch)
+    sessions = Sessions(pool, settings.session_limits, data.store.scratch)
+
+    def note_used(ids: list[str]) -> None:
+        compilations.used.update(ids)
+
+    fronts = Fronts(settings, shared, note_used, asks_keys=not gate.is_open, local_only=local_only)
     inspections = Inspections(pool, settings.limits, data.store.scratch)
     examinations = Examinations(pool, settings.limits, data.store.scratch, compilations)
     bisections = Bisections(pool, settings.limits, data.store.scratch)
@@ -164,20 +176,28 @@ async def _lifespan(
     check_sandbox(sandbox, settings)
     parts = (compilations, sessions, inspections, examinations, bisections)
     publications = Publications(data.journal, compilations)
-    retention = Retention(data.journal, data.store, compilations, sessions, settings)
-    app.state.services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox)
+    retention = Retention(
+        data.journal,
+        data.store,
+        compilations,
+        lambda key: sessions.is_loaded(key) or fronts.is_loaded(key),
+        settings,
+    )
+    services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox, fronts)
+    app.state.services = services
     tasks: list[asyncio.Task[None]] = []
     try:
         compilations.recover()
         tasks = [asyncio.create_task(_warm(pool, role)) for role in ("compile", "infer")]
         tasks.append(asyncio.create_task(retention.keep_sweeping()))
-        tasks.append(asyncio.create_task(_give_back_memory()))
+        tasks.append(asyncio.create_task(keep_giving_back()))
         # For the connections of relaxd's own protocols; a server with another has no use for that.
-        door = Door(app.state.services, gate, local_only=local_only)
+        door = Door(services, gate, local_only=local_only)
         yield {Door.STATE: door, RequestLog.STATE: requests}
     finally:
         for task in tasks:
             task.cancel()
+        await fronts.stop()
         await bisections.close()
         await compilations.close()
         await sessions.close()
@@ -191,14 +211,6 @@ def _kernel_store(settings: Settings) -> KernelStore | None:
     if asked_keys(settings) is None and not settings.is_local:
         return None
     return KernelStore(settings.data / "kernels", settings.limits.kernel_cache_bytes)
-
-
-async def _give_back_memory() -> None:
-    """Hands what the C library has freed and kept back to the kernel, from time to time: after a rush it is much."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others give it back themselves
-    while trim is not None:
-        await asyncio.sleep(TRIM_S)
-        await asyncio.to_thread(trim, 0)
 
 
 async def _warm(pool: Pool, role: str) -> None:

@@ -302,4 +302,5 @@ async def delete_compilation(id: str, request: Request, services: ServicesDep) -
     audit("delete", id)
     if compilation.state.ended:
         services.sessions.unload(id)
+        await services.fronts.unload(id)
     return Response(status_code=204)

@@ -13,7 +13,7 @@ from service.api.access import Gate
 from service.api.browsers import HEADERS, is_local
 from service.api.inference import THREAD_BYTES, Inference, InferenceHead
 from service.api.problems import render
-from service.api.state import Services
+from service.api.state import InferenceServices
 from service.errors import Problem
 from service.replica import Call, Outcome
 from service.request_head import RequestHead, read_head
@@ -47,7 +47,7 @@ class Door:
     # What every answer has besides its own.
     HEADERS: ClassVar = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
-    def __init__(self, services: Services, gate: Gate, *, local_only: bool) -> None:
+    def __init__(self, services: InferenceServices, gate: Gate, *, local_only: bool) -> None:
         """With `local_only` the Host of a request must be this machine, as `Browsers` has it."""
         self._services = services
         self._gate = gate

@@ -16,7 +16,7 @@ from fastapi import Request, Response
 from service.api import plain_body
 from service.api.json_body import parse_object
 from service.api.oip_body import Answer, Asked, deflated, inflate, read_fields, read_whole_body, split, write_answer
-from service.api.state import Services
+from service.api.state import InferenceServices
 from service.api.upload import read_body
 from service.loading import Loadable
 from service.publications import Servable
@@ -46,7 +46,7 @@ class Inference:
     Call `prepare`, run `asked` of `found`, and give the outcome to `write` and `succeeded`; on any error call `failed`.
     """
 
-    def __init__(self, services: Services, head: InferenceHead, body: bytes | memoryview) -> None:
+    def __init__(self, services: InferenceServices, head: InferenceHead, body: bytes | memoryview) -> None:
         self.found: Servable | None = None
         self._services = services
         self._head = head
@@ -135,7 +135,7 @@ class Inference:
             self._services.statistics.failed(self.found.name, self.found.version, whole_ns)
 
 
-async def answer_by_route(request: Request, services: Services, head: InferenceHead) -> Response:
+async def answer_by_route(request: Request, services: InferenceServices, head: InferenceHead) -> Response:
     """The door of the routes. Raises Problems."""
     body = await read_body(request, services.settings.limits.infer_body_bytes)
     inference = Inference(services, head, body)

@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from service.api.problems import check_parameters
 from service.api.state import Services, ServicesDep
-from service.statistics import BATCHES, BUCKETS_S
+from service.fronts import Usage
+from service.statistics import BATCHES, BUCKETS_S, Statistics
 
 router = APIRouter(tags=["about"])
 
@@ -24,13 +25,21 @@ async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Requests, errors, run times and Compilations since the server started, in Prometheus's text format."""
     check_parameters(request)
     registry = CollectorRegistry()
-    registry.register(_Snapshot(services))
+    statistics, loaded = await services.fronts.gather(services.statistics)
+    for session in services.sessions.sessions():
+        key = session.loadable.key
+        mine = Usage(session.waiting, len(session.replicas), session.memory_bytes)
+        loaded[key] = mine + loaded.get(key, Usage(0, 0, 0))
+    registry.register(_Snapshot(services, statistics, loaded))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _Snapshot(Collector):
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, statistics: Statistics, loaded: dict[str, Usage]) -> None:
+        """`statistics` and `loaded` are those of all web processes together."""
         self._services = services
+        self._statistics = statistics
+        self._loaded = loaded
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         """All families, made of what the parts of the server have counted."""
@@ -38,7 +47,7 @@ class _Snapshot(Collector):
         yield from self._of_sessions()
         yield from self._of_compilations()
         errors = CounterMetricFamily("relaxd_problems", "Error answers by type of problem", labels=["type"])
-        for slug, count in sorted(self._services.statistics.problems.items()):
+        for slug, count in sorted(self._statistics.problems.items()):
             errors.add_metric([slug], count)
         yield errors
 
@@ -48,7 +57,7 @@ class _Snapshot(Collector):
         runs = HistogramMetricFamily("relaxd_run_seconds", "Seconds of the run in the model's worker", labels=labels)
         queues = HistogramMetricFamily("relaxd_queue_seconds", "Seconds of waiting for the run", labels=labels)
         batches = HistogramMetricFamily("relaxd_batch_requests", "Requests in the run of a request", labels=labels)
-        for (name, version), counts in sorted(self._services.statistics.counts().items()):
+        for (name, version), counts in sorted(self._statistics.counts().items()):
             requests.add_metric([name, version, "succeeded"], counts.succeeded)
             requests.add_metric([name, version, "failed"], counts.failed)
             runs.add_metric([name, version], _rising(BUCKETS_S, counts.run_buckets), counts.run_ns / 1e9)
@@ -59,19 +68,21 @@ class _Snapshot(Collector):
             total = sum(size * number for size, (number, _) in counts.batches.items())
             batches.add_metric([name, version], _rising(BATCHES, sizes), total)
         yield from (requests, runs, queues, batches)
-        taken = self._services.statistics.by_fast_lane
+        taken = self._statistics.by_fast_lane
         yield CounterMetricFamily("relaxd_fast_lane", "Inferences that the fast lane took", value=taken)
 
     def _of_sessions(self) -> Iterator[GaugeMetricFamily]:
-        sessions = self._services.sessions.sessions()
-        yield GaugeMetricFamily("relaxd_loaded_artifacts", "Artifacts that have a worker now", value=len(sessions))
+        processes = 1 + self._services.fronts.ready()
+        yield GaugeMetricFamily("relaxd_web_processes", "Processes that take connections now", value=processes)
+        number = len(self._loaded)
+        yield GaugeMetricFamily("relaxd_loaded_artifacts", "Artifacts that have a worker now", value=number)
         waiting = GaugeMetricFamily("relaxd_waiting_inferences", "Inferences not answered yet", labels=["compilation"])
         replicas = GaugeMetricFamily("relaxd_replicas", "Workers of an artifact", labels=["compilation"])
         memory = GaugeMetricFamily("relaxd_loaded_bytes", "Bytes that its workers took to load", labels=["compilation"])
-        for session in sessions:
-            waiting.add_metric([session.loadable.key], session.waiting)
-            replicas.add_metric([session.loadable.key], len(session.replicas))
-            memory.add_metric([session.loadable.key], session.memory_bytes)
+        for key, usage in self._loaded.items():
+            waiting.add_metric([key], usage.waiting)
+            replicas.add_metric([key], usage.replicas)
+            memory.add_metric([key], usage.memory_bytes)
         yield from (waiting, replicas, memory)
 
     def _of_compilations(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

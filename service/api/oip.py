@@ -49,7 +49,8 @@ async def get_ready(services: ServicesDep) -> Response:
 @router.get("/models/stats")
 async def get_all_stats(services: ServicesDep) -> JsonObject:
     """Statistics of all models that were asked for."""
-    return {"model_stats": services.statistics.all()}
+    statistics, _ = await services.fronts.gather(services.statistics)
+    return {"model_stats": statistics.all()}
 
 
 @router.get("/models/{model}")
@@ -96,7 +97,8 @@ async def get_model_config(model: str, services: ServicesDep, version: str | Non
 async def get_model_stats(model: str, services: ServicesDep, version: str | None = None) -> JsonObject:
     """How often the model was run, and how long that took."""
     found = services.publications.find(model, version)
-    return {"model_stats": [services.statistics.of(found.name, found.version)]}
+    statistics, _ = await services.fronts.gather(services.statistics)
+    return {"model_stats": [statistics.of(found.name, found.version)]}
 
 
 @router.post("/models/{model}/infer")
@@ -141,6 +143,7 @@ async def post_load(model: str, request: Request, services: ServicesDep) -> Json
     replicas = _replicas(body)
     found = services.publications.find(model)
     await services.sessions.preload(found.loadable, replicas)
+    await services.fronts.load(found.loadable.key, replicas)
     return {}
 
 
@@ -148,7 +151,9 @@ async def post_load(model: str, request: Request, services: ServicesDep) -> Json
 async def post_unload(model: str, request: Request, services: ServicesDep) -> JsonObject:
     """Ends the worker of a model when its requests are answered; the next request loads it again."""
     await read_body(request, services.settings.limits.request_bytes)
-    services.sessions.unload(services.publications.find(model).compilation.id)
+    key = services.publications.find(model).compilation.id
+    services.sessions.unload(key)
+    await services.fronts.unload(key)
     return {}
 
 

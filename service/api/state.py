@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
 from service.bisection import Bisections
 from service.compilations import Compilations
 from service.examinations import Examinations
+from service.fronts import Fronts
 from service.inspections import Inspections
 from service.pool import Pool
-from service.publications import Publications
+from service.publications import Finder, Publications
 from service.retention import Retention
 from service.sessions import Sessions
 from service.settings import Settings
@@ -36,6 +37,20 @@ class Services:
     retention: Retention
     statistics: Statistics
     sandbox: dict[str, dict[str, str]]
+    fronts: Fronts
+
+
+class InferenceServices(Protocol):
+    """What of it an inference needs, in any web process."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def publications(self) -> Finder: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def statistics(self) -> Statistics: ...
 
 
 def _services(request: Request) -> Services:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from service.store.directory import DirectoryStore
+from service.store.directory import DirectoryReader, DirectoryStore
 
 
-class Store(Protocol):
+class StoreReader(Protocol):
+    """Of a Store that another process has open: what it takes to run what is in it."""
+
+    def path(self, digest: str) -> Path:
+        """A readable file with the bytes of that digest, checked against it. Raises StoreDamaged."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder on the same file system for files being made; emptied when the store is opened."""
+
+
+class Store(StoreReader, Protocol):
     """Bytes named by their SHA-256 (64 hex digits). What is in it is whole, or it is not in it."""
 
     def put(self, data: bytes) -> str:
@@ -19,9 +30,6 @@ class Store(Protocol):
 
     def read(self, digest: str) -> bytes:
         """The bytes of that digest, checked against it. Raises StoreDamaged."""
-
-    def path(self, digest: str) -> Path:
-        """A readable file with the bytes of that digest, checked against it. Raises StoreDamaged."""
 
     def delete(self, digest: str) -> None:
         """Forgets that digest; unknown digests are ignored."""
@@ -35,10 +43,6 @@ class Store(Protocol):
     def digests(self) -> set[str]:
         """All that it holds."""
 
-    @property
-    def scratch(self) -> Path:
-        """A folder on the same file system for files being made; emptied when the store is opened."""
-
     def close(self) -> None:
         """Gives the store free for another server."""
 
@@ -46,3 +50,8 @@ class Store(Protocol):
 def open_store(url: str) -> Store:
     """Opens the store that `url` names: ``file:PATH`` or a plain path. Raises StoreBusy, OSError."""
     return DirectoryStore(Path(url.removeprefix("file:")))
+
+
+def open_reader(url: str) -> StoreReader:
+    """As `open_store`, of a store that another process has open."""
+    return DirectoryReader(Path(url.removeprefix("file:")))

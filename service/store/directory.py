@@ -23,7 +23,33 @@ class StoreBusy(Exception):
     """Another server has the store open."""
 
 
-class DirectoryStore:
+class DirectoryReader:
+    """Reads a DirectoryStore that another process has open."""
+
+    def __init__(self, root: Path) -> None:
+        self._objects = root / "objects"
+        self._scratch = root / "scratch"
+
+    @property
+    def scratch(self) -> Path:
+        return self._scratch
+
+    def path(self, digest: str) -> Path:
+        path = self._file(digest)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _damaged(digest, str(error.strerror)) from error
+        if found != digest:
+            raise _damaged(digest, "its bytes have another hash")
+        return path.absolute()
+
+    def _file(self, digest: str) -> Path:
+        return self._objects / digest[:2] / digest
+
+
+class DirectoryStore(DirectoryReader):
     """``<root>/objects/ab/abcd…`` hold the objects, ``<root>/scratch`` what is being made, ``<root>/lock`` the owner.
 
     An object appears by a rename after its bytes have reached the disk, so a reader sees all of it or nothing.
@@ -37,17 +63,12 @@ class DirectoryStore:
         except OSError as error:
             self._lock.close()
             raise StoreBusy(f"another server has {root} open; give this one another --data") from error
-        self._objects = root / "objects"
-        self._scratch = root / "scratch"
+        super().__init__(root)
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(mode=0o700)
         self._objects.mkdir(exist_ok=True, mode=0o700)
         self._counting = threading.Lock()
         self._used = sum(path.stat().st_size for path in self._objects.glob("??/*"))
-
-    @property
-    def scratch(self) -> Path:
-        return self._scratch
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
@@ -92,17 +113,6 @@ class DirectoryStore:
             raise _damaged(digest, "its bytes have another hash")
         return data
 
-    def path(self, digest: str) -> Path:
-        path = self._file(digest)
-        try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise _damaged(digest, str(error.strerror)) from error
-        if found != digest:
-            raise _damaged(digest, "its bytes have another hash")
-        return path.absolute()
-
     def _is_whole(self, digest: str) -> bool:
         if not self._file(digest).exists():
             return False
@@ -136,9 +146,6 @@ class DirectoryStore:
     def _count(self, change: int) -> None:
         with self._counting:
             self._used += change
-
-    def _file(self, digest: str) -> Path:
-        return self._objects / digest[:2] / digest
 
 
 def _damaged(digest: str, reason: str) -> StoreDamaged:
