@@ -8,7 +8,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LONG = ("overload", "safety")
-PARTS = ("run", "machine", "cpu_candidate", "cpu_models", "ratio_plot", "serve_peers", "__init__")
+PARTS = (
+    "run",
+    "machine",
+    "cpu_candidate",
+    "cpu_models",
+    "ratio_plot",
+    "rate_plot",
+    "serve_load",
+    "serve_peers",
+    "__init__",
+)
 
 
 def main(names: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Servers to compare with: ``python serve_peers.py NAME MODEL_FOLDER PORT``, with a Python that has what NAME needs.
 
-The folder has `model.pt2`, `weights.npz` (the MLP's, for those without torch) and `model.so`. mlserver and LitServe run
-the MLP in numpy, so that nothing but their own work is measured beside it.
+The folder has `model.pt2`, `input.npy`, `weights.npz` (the MLP's, for those without torch) and `model.so`. mlserver,
+LitServe, BentoML and pytriton run the MLP in numpy, so that nothing but their own work is measured beside it.
 """
 
 from __future__ import annotations
@@ -115,6 +115,87 @@ def mlserver(folder: Path, port: int) -> None:
     os.environ["MODEL_FOLDER"] = str(folder)
     os.execv(str(Path(sys.executable).parent / "mlserver"), ["mlserver", "start", str(home)])
 
+
+def bentoml(folder: Path, port: int) -> None:
+    """BentoML with one worker."""
+    home = folder / "bentoml"
+    home.mkdir(exist_ok=True)
+    (home / "service.py").write_text(BENTOML_SERVICE)
+    os.environ.update(PYTHONPATH=str(Path(__file__).parent), MODEL_FOLDER=str(folder), BENTOML_DO_NOT_TRACK="True")
+    command = ["bentoml", "serve", "service:Mlp", "--port", str(port), "--working-dir", str(home)]
+    os.execv(str(Path(sys.executable).parent / "bentoml"), command)
+
+
+def pytriton(folder: Path, port: int) -> None:
+    """Triton in pytriton, batches of up to 32."""
+    import numpy as np
+    from pytriton.decorators import batch
+    from pytriton.model_config import ModelConfig, Tensor
+    from pytriton.triton import Triton, TritonConfig
+
+    run = mlp(folder)
+
+    @batch  # type: ignore[untyped-decorator, unused-ignore]
+    def infer(**inputs: Any) -> dict[str, Any]:
+        return {"output_0": run(inputs["input"])}
+
+    config = TritonConfig(http_port=port, grpc_port=port + 1, metrics_port=port + 2, log_verbose=0)
+    with Triton(config=config) as triton:
+        triton.bind(
+            model_name="mlp",
+            infer_func=infer,
+            inputs=[Tensor(name="input", dtype=np.float32, shape=(784,))],
+            outputs=[Tensor(name="output_0", dtype=np.float32, shape=(10,))],
+            config=ModelConfig(max_batch_size=32),
+        )
+        triton.serve()
+
+
+def bare(folder: Path, _: int) -> None:
+    """No server: relaxd's library in this process, called without a pause for as many seconds as each line says."""
+    import time
+
+    import numpy as np
+
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    from service.runtime.session import Session, aligned_copy, as_tensor
+
+    session = Session(str(folder / "model.so"))
+    arguments = [as_tensor(aligned_copy(np.load(folder / "input.npy")))]
+    for line in sys.stdin:
+        times, cpu = [], time.process_time()
+        end = time.perf_counter() + float(line)
+        while (begun := time.perf_counter()) < end:
+            session.call(arguments)
+            times.append(time.perf_counter() - begun)
+        found = {
+            "requests_per_s": len(times) / sum(times),
+            "p50_us": sorted(times)[len(times) // 2] * 1e6,
+            "cpu_us": (time.process_time() - cpu) / len(times) * 1e6,
+            "errors": 0.0,
+        }
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+
+
+BENTOML_SERVICE = """
+import os
+from pathlib import Path
+import bentoml
+import numpy as np
+from serve_peers import mlp
+
+@bentoml.service(workers=1)
+class Mlp:
+    def __init__(self):
+        self.run = mlp(Path(os.environ["MODEL_FOLDER"]))
+
+    @bentoml.api
+    def predict(self, inputs: list[dict]) -> dict:
+        tensor = inputs[0]
+        output = self.run(np.array(tensor["data"], np.float32).reshape(tensor["shape"]))
+        return {"outputs": [{"name": "output_0", "data": output.ravel().tolist()}]}
+"""
 
 LITSERVE_APP = """
 import sys
