@@ -8,34 +8,39 @@ parser and the route as if this class were not there; so does a body that does n
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from service.api.door import Door, Running
+from service.api.door import Door, Running, Usual
 from service.api.inference import THREAD_BYTES
-from service.api.oip_body import Answer
+from service.api.oip_body import Answer, lines_of
 from service.errors import InternalError, Problem
 from service.http_protocol import GuardedProtocol
 from service.replica import Outcome
-from service.request_head import MAX_HEAD_BYTES, RequestHead
+from service.request_head import MAX_HEAD_BYTES
 from service.request_log import CLIENT_GONE, RequestNote
 
 UNFORESEEN = InternalError("The server met an error that was not foreseen.")
 # For how long a request may be incomplete before the HTTP parser, and its deadlines, take it over.
 PATIENCE_S = 1.0
+# How much earlier than it says an idle connection may be closed.
+IDLE_PRECISION_S = 0.01
 
 
 class FastLane(GuardedProtocol):
     """One connection. The door is part of the lifespan's state; without one everything goes to the route."""
+
+    # Headers as uvicorn has them, and what is made of them.
+    _common: ClassVar[tuple[object, bytes]] = (None, b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._door: Door | None = self.app_state.get(Door.STATE)
         # A request whose body has not come to its end, from its first byte on.
         self._incomplete: bytearray | None = None
-        self._head: RequestHead | None = None
+        self._head: Usual | None = None
         self._patience: asyncio.TimerHandle | None = None
         # A request that is being answered, and what came after it.
         self._answering = False
@@ -71,15 +76,15 @@ class FastLane(GuardedProtocol):
         is_at_start = not self._refused and not self._begun and not self._head_bytes
         return is_at_start and super().is_waiting and not self.pipeline and not self.flow.write_paused
 
-    def _read_head(self, data: bytes) -> RequestHead | None:
+    def _read_head(self, data: bytes) -> Usual | None:
         if self._door is None or not data.startswith(b"POST /"):
             return None
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
         return None if end < 0 else self._door.read_head(data[:end])
 
-    def _take_if_whole(self, head: RequestHead, data: bytes | bytearray) -> None:
+    def _take_if_whole(self, head: Usual, data: bytes | bytearray) -> None:
         start = data.find(b"\r\n\r\n") + 4
-        missing = start + head.content_length - len(data)
+        missing = start + head.head.content_length - len(data)
         if missing < 0:
             self._leave_to_parser(data)
         elif missing == 0:
@@ -91,7 +96,7 @@ class FastLane(GuardedProtocol):
             self._patience = self.loop.call_later(PATIENCE_S, self._lose_patience)
 
     def _stop_clocks(self) -> None:
-        self._unset_keepalive_if_required()
+        # The clock of idle connections goes on: it looks whether it was meant when it rings.
         self._stop_receiving_clock()
 
     def _lose_patience(self) -> None:
@@ -109,7 +114,7 @@ class FastLane(GuardedProtocol):
         if not self.transport.is_closing():
             self._to_parser(bytes(data))
 
-    def _take(self, head: RequestHead, data: bytes | bytearray, start: int) -> None:
+    def _take(self, head: Usual, data: bytes | bytearray, start: int) -> None:
         self._stop_clocks()
         self._answering = True
         try:
@@ -146,44 +151,62 @@ class FastLane(GuardedProtocol):
 
     def _send_answer(self, taken: Running, outcome: Outcome, answer: Answer) -> None:
         taken.inference.succeeded(outcome)
-        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        self._send(taken.note, 200, headers, answer.body)
+        lines = answer.lines or lines_of(answer.headers)
+        self._send(taken.note, 200, b"%scontent-length: %d\r\n" % (lines, len(answer.body)), answer.body)
 
     def _send_problem(self, taken: Running, problem: Problem) -> None:
         taken.inference.failed()
         if self._door is not None:
             response = self._door.refusal(taken, problem)
-            self._send(taken.note, response.status_code, response.raw_headers, bytes(response.body))
+            says_close = response.headers.get("connection") == "close"
+            lines = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+            self._send(taken.note, response.status_code, lines, bytes(response.body), says_close=says_close)
 
-    def _send(self, note: RequestNote, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _send(self, note: RequestNote, status: int, lines: bytes, body: bytes, *, says_close: bool = False) -> None:
         self._answering, self._taken = False, None
         self.waiting_since = self.loop.time()
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             self._note(note, CLIENT_GONE)
             return
-        says_close = (b"connection", b"close") in headers
-        parts = [STATUS_LINE[status], b"x-request-id: ", note.id.encode(), b"\r\n"]
-        for name, value in (*self.server_state.default_headers, *headers, *Door.HEADERS):
-            parts += (name, b": ", value, b"\r\n")
-        if self._is_last and not says_close:
-            parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", body)
-        self.transport.write(b"".join(parts))
+        end = b"connection: close\r\n\r\n" if self._is_last and not says_close else b"\r\n"
+        name = b"x-request-id: %s\r\n" % note.id.encode()
+        self.transport.write(b"".join((STATUS_LINE[status], self._common_lines(), name, lines, end, body)))
         self._note(note, status)
         if self._is_last or says_close:
             self.transport.close()
             return
         if self._sending is None and self.transport.get_write_buffer_size():
             self._watch_reader()
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        if self.timeout_keep_alive_task is None:
+            seconds = self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
         self.flow.resume_reading()
         if self._later:
             later, self._later = bytes(self._later), bytearray()
             # While the rest waits for its turn, nothing may overtake it.
             self._answering = True
             self.loop.call_soon(self._go_on, later)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The clock of idle connections has rung, since when there may have been requests."""
+        self.timeout_keep_alive_task = None
+        left = self.waiting_since + self.timeout_keep_alive - self.loop.time()
+        if not self.is_waiting:
+            # With its answer a new clock is set.
+            return
+        if left > IDLE_PRECISION_S:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _common_lines(self) -> bytes:
+        """The headers that all answers have: uvicorn makes its own of these anew each second."""
+        defaults = self.server_state.default_headers
+        if FastLane._common[0] is not defaults:
+            lines = b"".join(b"%s: %s\r\n" % header for header in (*defaults, *Door.HEADERS))
+            FastLane._common = (defaults, lines)
+        return FastLane._common[1]
 
     def _go_on(self, data: bytes) -> None:
         self._answering = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from service import keys
 from service.compilations import Compilations
@@ -34,6 +34,8 @@ class Servable:
     artifact: Artifact
     signature: Signature
     loadable: Loadable
+    # How its requests are read, by the bytes that they have in common: for those who read them.
+    plans: dict[bytes, Any] = field(default_factory=dict, compare=False)
 
 
 class Source(Protocol):

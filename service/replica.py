@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 _OF_THE_MODEL = (CheckFailed, IndexOutOfRange, ExecutionFailed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The outputs of one inference, the ns of its run and of its waiting for that, and the requests in that run.
 
@@ -100,6 +100,9 @@ class Replica:
     answered: int = 0
     ended: bool = False
     _asked: int = 0
+    # Whether the worker was rung for in this turn of the loop, and for how many requests it was not.
+    _is_rung: bool = False
+    _unrung: int = 0
     _in_ring: deque[tuple[int, Call]] = field(default_factory=deque)
     _over_socket: int = 0
     _socket: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -133,10 +136,23 @@ class Replica:
         self._in_ring.append((slot, call))
         self.ring.ask(self._asked, slot, call.inputs, call.deadline_ns)
         self._asked += 1
+        # The first of a turn of the loop wakes the worker at once, the others of that turn together.
+        if self._is_rung:
+            self._unrung += 1
+        else:
+            self._is_rung = True
+            self.ring.ring_for(1)
+            self._loop.call_soon(self._ring_for_rest)
         if len(self._in_ring) == 1:
             self._progress_s = self._loop.time()
         if self._watch is None:
             self._watch = self._loop.call_later(self.limits.infer_s, self._look)
+
+    def _ring_for_rest(self) -> None:
+        self._is_rung = False
+        if self._unrung and not self.ended:
+            self.ring.ring_for(self._unrung)
+        self._unrung = 0
 
     def _on_signal(self) -> None:
         count = 0 if self.ended else signals(self.ring.answers)

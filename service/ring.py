@@ -1,9 +1,9 @@
 """The memory that the web process shares with one infer worker: slots for the tensors of requests and of their answers.
 
 A ring is a memfd, sealed so that neither end can shrink it under the other, and two eventfds. The web process puts a
-request into a free slot, notes the slot in the next entry, and adds 1 to the first eventfd; the worker answers in the
-order of the entries, each in the slot of its request, and adds to the second how many it has answered. Tensors start at
-multiples of 64 bytes, where kernels may load whole vectors.
+request into a free slot, notes the slot in the next entry, and adds to the first eventfd how many there are; the worker
+answers in the order of the entries, each in the slot of its request, and adds to the second how many it has answered.
+Tensors start at multiples of 64 bytes, where kernels may load whole vectors.
 
 The worker can write anywhere in its ring at any time. So the web process reads each number of an answer once, checks it
 against the Signature, and copies the data out before it looks at them.
@@ -48,7 +48,8 @@ class RingError(Exception):
     """The worker wrote what is no answer."""
 
 
-@dataclass(frozen=True, slots=True)
+# What is made for each request is not frozen: that would be most of the time of making it.
+@dataclass(slots=True)
 class RawTensor:
     """Numbers on their way to or from a worker: numpy's dtype name, shape, C-ordered little-endian bytes."""
 
@@ -57,15 +58,15 @@ class RawTensor:
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """What a slot asks for: the shapes of the inputs, and the ns of the monotonic clock at which it is void, or 0."""
 
-    shapes: list[tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], ...]
     deadline_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """What a slot tells: outputs, or the JSON of a Problem; the ns of the run, and how many requests it was for."""
 
@@ -92,6 +93,9 @@ class Layout:
         self.inputs, self.outputs = signature.inputs, signature.outputs
         self.asked = struct.Struct(f"<{1 + sum(len(spec.shape) for spec in self.inputs)}Q")
         self.sizes = struct.Struct(f"<{sum(len(spec.shape) for spec in self.outputs)}Q")
+        # Where no shape has a symbol, all is known beforehand: the sizes of a request and of an answer, the shapes, and
+        # of each output where it stands.
+        self.fixed_inputs, self.fixed_outputs = _fixed(self.inputs), _fixed(self.outputs)
         self.input_bytes = _room(self.inputs, signature)
         self.output_bytes = max(_room(self.outputs, signature), PROBLEM_BYTES)
         self.told_at = aligned(self.asked.size)
@@ -150,10 +154,13 @@ class Ring:
 
     def fits(self, inputs: Sequence[RawTensor]) -> bool:
         """Web: whether inputs have room in a slot."""
-        return sum(aligned(len(tensor.data)) for tensor in inputs) <= self.layout.input_bytes
+        total = 0
+        for tensor in inputs:
+            total += aligned(len(tensor.data))
+        return total <= self.layout.input_bytes
 
     def ask(self, number: int, slot: int, inputs: Sequence[RawTensor], deadline_ns: int) -> None:
-        """Web: puts the request with that running number into a free slot, and tells the worker."""
+        """Web: puts the request with that running number into a free slot; the worker is told of it by `ring_for`."""
         layout = self.layout
         base = layout.first_slot + slot * layout.slot_bytes
         sizes = [size for tensor in inputs for size in tensor.shape]
@@ -163,15 +170,21 @@ class Ring:
             self._memory[at : at + len(tensor.data)] = tensor.data
             at += aligned(len(tensor.data))
         self._entries[number % layout.slots] = slot
+
+    def ring_for(self, count: int) -> None:
+        """Web: tells the worker of so many requests more."""
         # It is full only where the worker has filled it: then the request waits for its deadline.
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self.requests, 1)
+            os.eventfd_write(self.requests, count)
 
     def asked(self, number: int) -> tuple[int, Request]:
         """Worker: the slot of the request with that running number, and its head."""
         slot = self._entries[number % self.layout.slots]
         head = self.layout.asked.unpack_from(self._memory, self.layout.first_slot + slot * self.layout.slot_bytes)
-        return slot, Request(_shapes(self.layout.inputs, head[1:]), head[0])
+        fixed = self.layout.fixed_inputs
+        if fixed is not None and fixed.sizes == head[1:]:
+            return slot, Request(fixed.shapes, head[0])
+        return slot, Request(tuple(_shapes(self.layout.inputs, head[1:])), head[0])
 
     def memory_of_inputs(self, slot: int) -> memoryview:
         """Worker: where the inputs of a slot start, each at the next aligned byte."""
@@ -205,6 +218,14 @@ class Ring:
         if status != ANSWERED:
             raise RingError(f"an answer of status {status}")
         sizes = layout.sizes.unpack_from(self._memory, at + layout.told_at + _TOLD.size)
+        fixed = layout.fixed_outputs
+        if fixed is not None and fixed.sizes == sizes:
+            memory = self._memory
+            known = [
+                RawTensor(dtype, shape, bytes(memory[outputs_at + start : outputs_at + end]))
+                for dtype, shape, start, end in fixed.places
+            ]
+            return Answer(status, known, b"", run_ns, batch)
         outputs = []
         for spec, shape in zip(layout.outputs, _shapes(layout.outputs, sizes), strict=True):
             if any(isinstance(want, int) and got != want for want, got in zip(spec.shape, shape, strict=True)):
@@ -215,6 +236,28 @@ class Ring:
             outputs.append(RawTensor(spec.dtype, shape, bytes(self._memory[outputs_at : outputs_at + size])))
             outputs_at += aligned(size)
         return Answer(status, outputs, b"", run_ns, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Of tensors whose shapes have no symbol: all sizes, the shapes, and of each dtype, shape, first and end byte."""
+
+    sizes: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    places: tuple[tuple[str, tuple[int, ...], int, int], ...]
+
+
+def _fixed(specs: Sequence[TensorSpec]) -> _Fixed | None:
+    places, at = [], 0
+    for spec in specs:
+        shape = tuple(size for size in spec.shape if isinstance(size, int))
+        if len(shape) != len(spec.shape):
+            return None
+        size = math.prod(shape) * ITEM_BYTES[spec.dtype]
+        places.append((spec.dtype, shape, at, at + size))
+        at += aligned(size)
+    shapes = tuple(place[1] for place in places)
+    return _Fixed(tuple(size for shape in shapes for size in shape), shapes, tuple(places))
 
 
 def _shapes(specs: Sequence[TensorSpec], sizes: Sequence[int]) -> list[tuple[int, ...]]:

@@ -40,7 +40,10 @@ class Session:
     @property
     def waiting(self) -> int:
         """How many calls are not answered yet."""
-        return len(self.queue) + sum(replica.busy for replica in self.replicas)
+        total = len(self.queue)
+        for replica in self.replicas:
+            total += replica.busy
+        return total
 
     @property
     def memory_bytes(self) -> int:
@@ -49,6 +52,9 @@ class Session:
 
     def with_room(self) -> Replica | None:
         """The replica with the fewest calls of those that can take another."""
+        if len(self.replicas) == 1:
+            (only,) = self.replicas
+            return only if only.has_room else None
         free = [replica for replica in self.replicas if replica.has_room]
         return min(free, key=lambda replica: replica.busy, default=None)
 
@@ -70,7 +76,7 @@ class Sessions:
         what the model says of its inputs: ExecutionFailed, CheckFailed, IndexOutOfRange.
         """
         future: asyncio.Future[Outcome | Problem] = asyncio.get_running_loop().create_future()
-        call = self.submit(loadable, inputs, future.set_result, timeout_us)
+        call = self.submit(loadable, inputs, future.set_result, timeout_us, current_id())
         try:
             outcome = await future
         finally:
@@ -85,6 +91,7 @@ class Sessions:
         inputs: list[RawTensor],
         settle: Callable[[Outcome | Problem], None],
         timeout_us: int | None = None,
+        request_id: str = "",
     ) -> Call:
         """As `run`, without waiting: `settle` gets the outcome, once, in a later turn of the loop.
 
@@ -92,7 +99,7 @@ class Sessions:
         """
         session = self._session(loadable)
         self._check_queue(session)
-        call = Call(inputs, settle, request_id=current_id())
+        call = Call(inputs, settle, request_id=request_id)
         if timeout_us is not None:
             call.deadline_ns = time.monotonic_ns() + timeout_us * 1000
             call.timer = asyncio.get_running_loop().call_later(timeout_us / 1e6, lambda: call.finish(timed_out()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
@@ -14,9 +15,12 @@ from contextlib import contextmanager
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from uvicorn.server import ServerState
 
+from service.fast_lane import FastLane
 from tests.conftest import ROOT, wait_until
 
 LENGTH = "Inference-Header-Content-Length"
@@ -164,9 +168,87 @@ def test_both_doors_answer_alike(server, model, make, cuts, named):
         assert comparable(mine) == comparable(theirs)
         assert mine[0] < 500
         if mine[1].get("connection") != "close":
+            # What was learnt of the first makes no difference to one like it.
+            fast.send(whole)
+            assert ID.sub(b"", comparable(fast.answer())[2]) == ID.sub(b"", comparable(mine)[2])
             # The connection is where it should be: it takes another request.
             fast.send(request(f"/v2/models/{model[0]}/infer", json.dumps(oip(model)).encode()))
             assert fast.answer()[0] == 200
+
+
+def numbers_of(answer):
+    _, headers, body = answer
+    if LENGTH.lower() in headers:
+        return np.frombuffer(body[int(headers[LENGTH.lower()]) :], "<f4")
+    return np.array(json.loads(body)["outputs"][0]["data"], "f4").reshape(-1)
+
+
+def test_requests_alike_to_the_byte_are_read_alike_and_differ_by_their_numbers(server, model):
+    target = f"/v2/models/{model[0]}/infer"
+    name, output = model[1:]
+
+    def body(rows: int, data: bytes, size: int | None = None, **rest) -> tuple[bytes, bytes]:
+        parameters = {"binary_data_size": 16 * rows if size is None else size}
+        entry = {"name": name, "shape": [rows, 4], "datatype": "FP32", "parameters": parameters}
+        head = json.dumps({"inputs": [entry], **rest}).encode()
+        return head + data, f"{LENGTH}: {len(head)}".encode()
+
+    generator = np.random.default_rng(0)
+    binary = {"parameters": {"binary_data_output": True}}
+    forms = [binary, {}, {"id": "x", **binary}, {"outputs": [{"name": output, "parameters": {"binary_data": True}}]}]
+    with connected(server) as fast, connected(server) as slow:
+        for _ in range(4):
+            for rest in forms:
+                values = generator.standard_normal((2, 4)).astype("float32").tobytes()
+                content, header = body(2, values, **rest)
+                fast.send(request(target, content, header, b"X-Request-Id: a"))
+                slow.send(request(target, content, header, b"X-Request-Id: a", ROUTE))
+                mine, theirs = comparable(fast.answer()), comparable(slow.answer())
+                assert mine[:1] == theirs[:1] == (200,)
+                assert mine[1].get(LENGTH.lower()) == theirs[1].get(LENGTH.lower())
+                np.testing.assert_allclose(numbers_of(mine), numbers_of(theirs), rtol=1e-5, atol=1e-6)
+        # Bytes that are too few or too many, a version that is not there, a header that lies: each time anew.
+        for data in (bytes(28), bytes(36), b""):
+            content, header = body(2, data, **binary)
+            fast.send(request(target, content, header))
+            status, _, answer = fast.answer()
+            assert (status, set(json.loads(answer))) == (400, {"error"})
+        content, header = body(2, bytes(32), **binary)
+        fast.send(request(target, content, header + b"0"))
+        assert fast.answer()[0] == 400
+
+
+def test_an_idle_connection_is_closed_by_when_it_was_idle_last():
+    async def scenario() -> None:
+        config = uvicorn.Config(lambda: None, log_config=None)
+        config.load()
+        made: list[FastLane] = []
+
+        def protocol() -> FastLane:
+            made.append(FastLane(config, ServerState(), {}))
+            return made[0]
+
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(protocol, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        while not made:
+            await asyncio.sleep(0.001)
+        (lane,) = made
+        lane.waiting_since = loop.time() - lane.timeout_keep_alive / 2
+        lane.timeout_keep_alive_handler()
+        assert lane.timeout_keep_alive_task is not None
+        assert not lane.transport.is_closing()
+        lane._answering = True
+        lane.waiting_since = loop.time() - 2 * lane.timeout_keep_alive
+        lane.timeout_keep_alive_handler()
+        assert not lane.transport.is_closing(), "it is answering"
+        lane._answering = False
+        lane.timeout_keep_alive_handler()
+        assert await reader.read() == b""
+        writer.close()
+        listener.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_the_fast_lane_takes_the_usual_and_leaves_the_unusual(server, model):

@@ -52,10 +52,11 @@ def test_what_is_asked_and_told_arrives_as_it_was_sent(inputs, outputs, rounds_b
         asked = [drawn(generator, *each) for each in inputs]
         slot = rounds_before % web.layout.slots
         web.ask(rounds_before, slot, asked, 77)
+        web.ring_for(1)
         assert signals(worker.requests) == 1
         assert signals(worker.requests) == 0
         got, request = worker.asked(rounds_before)
-        assert (got, request.shapes, request.deadline_ns) == (slot, [tensor.shape for tensor in asked], 77)
+        assert (got, request.shapes, request.deadline_ns) == (slot, tuple(tensor.shape for tensor in asked), 77)
         memory, at = worker.memory_of_inputs(slot), 0
         for tensor in asked:
             assert at % ALIGNMENT == 0
@@ -130,5 +131,6 @@ def test_a_doorbell_that_is_full_never_blocks():
     web, worker = both_ends(signature([((1,), "float32")], []))
     os.eventfd_write(worker.requests, 2**64 - 2)
     web.ask(0, 0, [RawTensor("float32", (1,), bytes(4))], 0)
+    web.ring_for(1)
     web.close()
     worker.close()

@@ -21,6 +21,16 @@ from service.request_log import RequestNote, current, request_id
 
 
 @dataclass(frozen=True, slots=True)
+class Usual:
+    """A head that the fast lane takes, and what follows from it alone."""
+
+    head: RequestHead
+    asked: InferenceHead
+    # The path in the log.
+    path: str
+
+
+@dataclass(slots=True)
 class Running:
     """An inference that was asked for: its call, or the Problem that kept it from being one."""
 
@@ -52,53 +62,57 @@ class Door:
         self._services = services
         self._gate = gate
         self._local_only = local_only
-        self._heads: dict[bytes, RequestHead | None] = {}
+        self._heads: dict[bytes, Usual | None] = {}
 
-    def read_head(self, head: bytes) -> RequestHead | None:
+    def read_head(self, head: bytes) -> Usual | None:
         """A head that the fast lane takes; None for one that is unusual, or whose body is too large for it."""
-        if head not in self._heads:
-            if len(self._heads) >= MAX_HEADS:
-                self._heads.clear()
-            self._heads[head] = self._checked(read_head(head))
-        return self._heads[head]
+        known = self._heads.get(head)
+        if known is not None or head in self._heads:
+            return known
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        found = self._heads[head] = self._checked(read_head(head))
+        return found
 
-    def _checked(self, head: RequestHead | None) -> RequestHead | None:
+    def _checked(self, head: RequestHead | None) -> Usual | None:
         if head is None or head.content_length > self._services.settings.limits.infer_body_bytes:
             return None
         if self._local_only and not is_local(head.host):
             return None
         # JSON of this size is read in another thread; raw bytes are not read at all.
-        return None if head.header_length is None and head.content_length > THREAD_BYTES else head
+        if head.header_length is None and head.content_length > THREAD_BYTES:
+            return None
+        asked = InferenceHead(head.model, head.version, head.header_length, None, head.accept_encoding)
+        return Usual(head, asked, _PATHS[head.model is None, head.version is None])
 
-    def submit(
-        self, head: RequestHead, body: memoryview, settle: Callable[[Outcome | Problem], None]
-    ) -> Running | None:
+    def submit(self, usual: Usual, body: memoryview, settle: Callable[[Outcome | Problem], None]) -> Running | None:
         """Reads a request and has it run; `settle` gets the outcome, later.
 
         None where the gate would refuse it: that is for the route to say.
         """
+        head, services = usual.head, self._services
         try:
             caller = self._gate.admit(head.authorization or "", "POST", "/infer")
         except Problem:
             return None
-        asked = InferenceHead(head.model, head.version, head.header_length, None, head.accept_encoding)
-        inference = Inference(self._services, asked, body)
-        self._services.statistics.by_fast_lane += 1
-        note = RequestNote(request_id(head.request_id), "POST", _PATHS[head.model is None, head.version is None])
+        inference = Inference(services, usual.asked, body)
+        services.statistics.by_fast_lane += 1
+        note = RequestNote(request_id(head.request_id), "POST", usual.path)
+        token = None
         if caller is not None:
             note.caller = caller.name
-        tokens = keys.current.set(caller), current.set(note)
+            token = keys.current.set(caller)
         try:
             inference.prepare()
-            inputs, timeout_us = inference.asked.inputs, inference.asked.timeout_us
-            call = self._services.sessions.submit(inference.loadable, inputs, settle, timeout_us)
+            asked = inference.asked
+            call = services.sessions.submit(inference.loadable, asked.inputs, settle, asked.timeout_us, note.id)
             return Running(inference, note, call)
         except Problem as problem:
             return Running(inference, note, None, problem)
         finally:
             note.model = head.model if inference.found is None else inference.found.name
-            keys.current.reset(tokens[0])
-            current.reset(tokens[1])
+            if token is not None:
+                keys.current.reset(token)
 
     def refusal(self, running: Running, problem: Problem) -> Response:
         """The answer for a Problem, as the route gives it."""

@@ -15,7 +15,17 @@ from fastapi import Request, Response
 
 from service.api import plain_body
 from service.api.json_body import parse_object
-from service.api.oip_body import Answer, Asked, deflated, inflate, read_fields, read_whole_body, split, write_answer
+from service.api.oip_body import (
+    Answer,
+    Asked,
+    Plan,
+    deflated,
+    inflate,
+    read_fields,
+    read_whole_body,
+    split,
+    write_answer,
+)
 from service.api.state import InferenceServices
 from service.api.upload import read_body
 from service.loading import Loadable
@@ -23,6 +33,9 @@ from service.publications import Servable
 from service.replica import Outcome
 from service.request_log import current
 
+# So many plans are kept of a model, for JSON of up to so many bytes.
+_PLANS = 64
+_PLANNED_BYTES = 4096
 # Work on more than this at once would keep other requests waiting for milliseconds.
 THREAD_BYTES = 64 << 10
 
@@ -64,8 +77,37 @@ class Inference:
 
     def prepare(self) -> None:
         """All three steps: what is asked of which model. Raises Problems of the request, UnknownModel."""
+        if self._head.model is not None and self._head.header_length is not None and self._head.encoding is None:
+            self._find()
+            if self._read_by_plan():
+                return
+            self._parse()
+            self._read()
+            self._make_plan()
+            return
         for step, _ in self.steps():
             step()
+
+    def _read_by_plan(self) -> bool:
+        """Reads the body as others with the same JSON part were read; False where there were none, or it is wrong."""
+        length = self._head.header_length
+        if length is None or not length.isdecimal() or not 0 < int(length) <= len(self._body):
+            return False
+        view = memoryview(self._body)
+        plan = self._servable.plans.get(view[: int(length)].tobytes())
+        asked = None if plan is None else plan.read(view[int(length) :])
+        if asked is None:
+            return False
+        self.asked = asked
+        return True
+
+    def _make_plan(self) -> None:
+        plans = self._servable.plans
+        if not self._text or len(self._text) > _PLANNED_BYTES or not Plan.is_planned(self._fields):
+            return
+        if len(plans) >= _PLANS:
+            plans.clear()
+        plans[self._text] = Plan(self._fields, self.asked, self._servable.signature)
 
     def steps(self) -> list[tuple[Callable[[], None], bool]]:
         """The steps in order, and of each whether it may run in another thread."""

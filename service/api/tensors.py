@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +44,8 @@ OIP_DATATYPES = {
 OIP_NAMES = {dtype: name for name, dtype in OIP_DATATYPES.items()}
 _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 32
+# Whole numbers below it are exact as doubles.
+_EXACT = 2.0**53
 
 
 def read_inputs(given: Mapping[str, Any], signature: Signature, text: bytes) -> list[RawTensor]:
@@ -98,9 +101,11 @@ def read_tensor(tensor: JsonObject, spec: TensorSpec, text: bytes) -> Array:
             input=spec.name,
             expected=wanted,
         )
-    array = _flat_floats(tensor["data"], spec)
+    # One letter is looked for some times faster than a word.
+    has_truth = (b"r" in text and b"true" in text) or (b"l" in text and b"false" in text)
+    array = None if has_truth else _flat_floats(tensor["data"], spec)
     if array is None:
-        if b"true" in text or b"false" in text:
+        if has_truth:
             _refuse_mixed(tensor["data"], spec)
         array = _to_array(tensor["data"], spec)
     if "shape" not in tensor or tensor["shape"] is None:
@@ -197,12 +202,18 @@ def _expected_size(want: Dim, got: int, here: str, symbols: dict[str, tuple[int,
 
 
 def _flat_floats(data: Any, spec: TensorSpec) -> Array | None:
-    """The usual case: a list of nothing but floats within the range of a float input. None for all else."""
-    if spec.dtype not in ("float32", "float64") or not isinstance(data, list) or set(map(type, data)) != {float}:
+    """The usual case: a list of nothing but numbers (no truth values) for a float input. None for all else.
+
+    Of numbers, those that a double has exactly or that are floats already: each is rounded once at most.
+    """
+    if spec.dtype not in ("float32", "float64") or not isinstance(data, list) or not data:
         return None
-    with np.errstate(over="ignore"):
-        array = np.array(data, spec.dtype)
-    return array if np.isfinite(array).all() else None
+    try:
+        # Several times as fast as `np.array`, and it takes nothing but numbers.
+        array = np.frombuffer(struct.pack(f"{len(data)}d", *data))
+    except (struct.error, OverflowError, TypeError):
+        return None
+    return array.astype(spec.dtype) if max(array.max(), -array.min()) < _EXACT else None
 
 
 def _to_array(data: Any, spec: TensorSpec) -> Array:

@@ -103,6 +103,7 @@ class Ends:
 
     def ask(self, value: np.ndarray, deadline_ns: int = 0) -> None:
         self.web.ask(self.asked, self.asked, [RawTensor("float32", value.shape, value.tobytes())], deadline_ns)
+        self.web.ring_for(1)
         self.asked += 1
 
 
