@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import json
+import socket
+import subprocess
+import sys
 import threading
+import zipfile
 
 import numpy as np
 import pytest
+
+from tests.conftest import ROOT
 
 LENGTH = "Inference-Header-Content-Length"
 
@@ -172,3 +180,138 @@ def test_loading_takes_replicas_and_nothing_else(server, dense, parameters):
     answer = server.http.post(f"/v2/repository/models/{dense[0]}/load", json={"parameters": parameters})
     assert answer.status_code == 400
     assert set(answer.json()) == {"error"}
+
+
+BOUNDARY = b'--B\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\n'
+END = b"\r\n--B--\r\n"
+
+
+def send_upload(server, head: bytes, pieces) -> tuple[int, bytes]:
+    """Sends an upload piece by piece until the server closes: how many were sent, and all that it answered."""
+    host, port = server.url.removeprefix("http://").split(":")
+    start = b"POST /compile HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
+    sent, answer = 0, b""
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        with contextlib.suppress(OSError):
+            sock.sendall(start + head + b"\r\n")
+            for piece in pieces:
+                sock.sendall(piece)
+                sent += 1
+        with contextlib.suppress(OSError):
+            while data := sock.recv(65536):
+                answer += data
+    return sent, answer
+
+
+def chunked(*pieces: bytes) -> list[bytes]:
+    return [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces]
+
+
+def peak_kb(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+
+def test_h13_an_upload_over_the_limit_is_413_whatever_it_says_of_its_length(new_server):
+    server = new_server(RELAXD_UPLOAD_BYTES="1000000", RELAXD_REQUEST_BYTES="1000")
+
+    def leftovers() -> list:
+        return [each for each in (server.data / "scratch").iterdir() if not each.name.startswith("work-")]
+
+    # At the limit it is looked at, and is no model; one byte more is too much, with and without a length.
+    for count, status in ((1_000_000, 415), (1_000_001, 413)):
+        whole = BOUNDARY + b"x" * count + END
+        for head, pieces in (
+            (b"Transfer-Encoding: chunked\r\n", [*chunked(whole), b"0\r\n\r\n"]),
+            (b"Content-Length: %d\r\n" % len(whole), [whole]),
+        ):
+            _, answer = send_upload(server, head + b"Connection: close\r\n", pieces)
+            assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:300]
+            assert b"connection: close" in answer.lower()
+    # One that would go on is cut off soon after the limit, and nothing of it is kept.
+    before = peak_kb(server.process.pid)
+    sent, answer = send_upload(
+        server, b"Transfer-Encoding: chunked\r\n", chunked(BOUNDARY) + chunked(b"x" * 65536) * 1600
+    )
+    assert sent < 400
+    assert answer.count(b"HTTP/1.1") <= 1
+    assert b" 413 " in answer or not answer
+    assert peak_kb(server.process.pid) - before < 32 << 10
+    # A length that is too small ends the body there: what follows is no request, and is not read.
+    sent, answer = send_upload(server, b"Content-Length: 2000\r\n", [BOUNDARY, *[b"x" * 65536] * 1600])
+    assert sent < 400
+    assert answer.startswith(b"HTTP/1.1 400 ") or not answer
+    assert b"HTTP/1.1 2" not in answer
+    assert leftovers() == []
+    assert server.http.get("/healthz").json()["status"] in ("ok", "starting")
+
+
+def without(archive: bytes, name: str, content: bytes | None = None) -> bytes:
+    """An archive with another content for the files that end with `name`, or without them."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as target:
+        for each in source.namelist():
+            if not each.endswith(name) or content is not None:
+                target.writestr(each, content if each.endswith(name) and content is not None else source.read(each))
+    return made.getvalue()
+
+
+def flipped(content: bytes, seed: int) -> bytes:
+    changed = bytearray(content)
+    for position in np.random.default_rng(seed).integers(0, len(changed), 30):
+        changed[position] ^= 0xFF
+    return bytes(changed)
+
+
+REFUSED = [f"/problems/{slug}" for slug in ("damaged-model", "unsafe-model", "import-failed", "unsupported-format")]
+DAMAGED = {
+    "half of it": lambda content: content[: len(content) // 2],
+    "without its directory": lambda content: content[: content.rfind(b"PK\1\2")],
+    "without its end": lambda content: content[:-22],
+    "with an empty constants.pkl": lambda content: without(content, "constants.pkl", b""),
+    "without constants.pkl": lambda content: without(content, "constants.pkl"),
+    "with an empty data.pkl": lambda content: without(content, "data.pkl", b""),
+    "with code that is none": lambda content: without(content, ".py", b"\xff\xfe(" * 40),
+    **{f"with bytes flipped, {seed}": functools.partial(flipped, seed=seed) for seed in range(4)},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_h15_a_damaged_torchscript_file_is_refused_and_harms_nobody(server, model_file, damage):
+    whole = model_file("mlp", "scripted").read_bytes()
+    content = DAMAGED[damage](whole)
+    answer = server.compile(content, {"inputs": [{"name": "x", "shape": [2, 8], "dtype": "float32"}]})
+    # Bytes of a weight may be flipped without a trace, in which case it is another model.
+    assert 400 <= answer.status_code < 500 or ("flipped" in damage and answer.status_code in (200, 201)), answer.text
+    if "flipped" not in damage:
+        assert answer.json()["type"] in REFUSED
+        assert len(answer.json()["detail"]) > 20
+    assert server.compile(model_file("dynamic"), {"passes": "generic"}).status_code in (200, 201)
+
+
+IMPORTED_IN_ORDER = """
+import sys
+for name in sys.argv[1].split(","):
+    __import__(name)
+from pathlib import Path
+from tests.compiler.conftest import Mlp, Run, save
+from service.compiler.compile import compile_model
+from service.compiler.recipes import load_catalogue
+from service.nouns import CompileJob, Limits, ModelFormat, Target, Verify
+import torch
+folder = Path(sys.argv[2])
+path = save(Mlp(), (torch.randn(3, 12),), folder / "m.pt2")
+recipe = load_catalogue().recipe("course", Target(), 200, None)
+job = CompileJob(path, ModelFormat.EXPORTED_PROGRAM, recipe, Verify("every_step"), inputs=None, inputs_path=None,
+                 limits=Limits(), work_dir=str(folder))
+run = Run(job)
+compile_model(job, run.emit)
+print(run.named("succeeded")[0]["verification"]["passed"] if "verification" in run.end else bool(run.end))
+"""
+
+
+@pytest.mark.parametrize("order", ["tvm,torch", "torch,tvm"])
+def test_h19_tvm_and_torch_get_along_in_either_order(tmp_path, order):
+    command = [sys.executable, "-W", "ignore", "-c", IMPORTED_IN_ORDER, order, str(tmp_path)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["True"]), done.stderr[-2000:]

@@ -318,3 +318,58 @@ def test_integers_are_exact_and_held_to_their_range(server, two):
         assert ask(values).status_code == 400
     assert post(server, two["id"], {"inputs": [left]}).status_code == 400
     assert post(server, two["id"], {"inputs": [left, left]}).status_code == 400
+
+
+def counted(*texts: bytes) -> bytes:
+    """Strings as the binary extension has them: each after its length."""
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
+# The models here take numbers only, so whatever is declared as BYTES is refused, and never read as numbers.
+@pytest.mark.parametrize("door", [{}, {"TE": "trailers"}], ids=["fast lane", "route"])
+@pytest.mark.parametrize("raw", [
+    counted(b"a", b"bc", b"", b"d"),
+    counted(b"four"),
+    (1 << 31).to_bytes(4, "little") + bytes(12),  # a length that lies
+    (5).to_bytes(4, "little") + b"abc",  # one that is longer than what follows
+    b"\1\0",  # half a length
+    bytes(16),  # what would be right as FP32
+    b"",
+])  # fmt: skip
+def test_strings_as_raw_bytes_are_refused_by_name(server, dynamic, raw, door):
+    model, name, _ = dynamic
+    entry = {"name": name, "shape": [1, 4], "datatype": "BYTES", "parameters": {"binary_data_size": len(raw)}}
+    head = json.dumps({"inputs": [entry]}).encode()
+    answer = post(server, model, head + raw, {LENGTH: str(len(head)), **door})
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"error"}
+    assert name in answer.json()["error"]
+    assert "FP32" in answer.json()["error"]
+    # Declared as what the model takes, strings are too many or too few bytes, but for the one that is as long.
+    head = json.dumps({"inputs": [{**entry, "datatype": "FP32"}]}).encode()
+    assert post(server, model, head + raw, {LENGTH: str(len(head)), **door}).status_code == (
+        200 if len(raw) == 16 else 400
+    )
+
+
+@pytest.mark.parametrize("door", [{}, {"TE": "trailers"}], ids=["fast lane", "route"])
+@pytest.mark.parametrize("datatype", ["BYTES", "FP32", "STRING", "bytes"])
+@pytest.mark.parametrize("data", [["a", "b", "c", "d"], [["a", "b", "c", "d"]], "abcd", ["1.0", "2.0", "3.0", "4.0"]])
+def test_strings_as_json_are_refused_by_name(server, dynamic, datatype, data, door):
+    model, name, _ = dynamic
+    entry = {"name": name, "shape": [1, 4], "datatype": datatype, "data": data}
+    answer = post(server, model, {"inputs": [entry]}, door)
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]
+    if datatype != "FP32":
+        assert datatype in answer.json()["error"]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_tritonclient_is_told_that_strings_are_not_taken(client, two, binary):
+    left = triton.InferInput("left", [2, 3], "FP32").set_data_from_numpy(np.zeros((2, 3), "float32"))
+    right = triton.InferInput("right", [4], "BYTES")
+    right.set_data_from_numpy(np.array([b"a", b"b", b"c", b"d"], object), binary_data=binary)
+    with pytest.raises(InferenceServerException, match=r"right.*INT64.*BYTES") as caught:
+        client.infer(two["id"], [left, right])
+    assert caught.value.status() == "400"

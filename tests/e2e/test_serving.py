@@ -58,6 +58,42 @@ def test_a_crash_is_503_for_what_the_worker_had_and_another_is_there_at_once(ser
     assert ask(server, model, name).json() == before
 
 
+def test_a_crash_is_no_matter_of_other_models_nor_of_other_replicas(served, model_file):
+    server, model, name = served()
+    (worker,) = server.worker_pids()
+    other = server.compile(model_file("dynamic"), {"passes": "course"}).json()["id"]
+    assert ask(server, other, name).status_code == 200
+    load = f"/v2/repository/models/{other}/load"
+    assert server.http.post(load, json={"parameters": {"replicas": 2}}).status_code == 200
+    others = [pid for pid in server.worker_pids() if pid != worker]
+    assert len(others) == 2
+    for pid in (worker, *others):
+        os.kill(pid, signal.SIGSTOP)
+
+    def waiting(key: str, count: int) -> bool:
+        return f'relaxd_waiting_inferences{{compilation="{key}"}} {count}.0' in server.http.get("/metrics").text
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        lost = [threads.submit(ask, server, model, name) for _ in range(2)]
+        wait_until(lambda: waiting(model, 2))
+        # The replica with the fewest calls takes the next: two for each.
+        spread = [threads.submit(ask, server, other, name) for _ in range(4)]
+        wait_until(lambda: waiting(other, 4))
+        os.kill(worker, signal.SIGKILL)
+        assert {each.result().status_code for each in lost} == {503}
+        assert all(each.result().headers["retry-after"] == "1" for each in lost)
+        # While the others have not answered yet, the one that died is there again.
+        assert ask(server, model, name).status_code == 200
+        assert not any(each.done() for each in spread)
+        os.kill(others[0], signal.SIGKILL)
+        wait_until(lambda: sum(each.done() for each in spread) == 2)
+        assert [each.result().status_code for each in spread if each.done()] == [503, 503]
+        os.kill(others[1], signal.SIGCONT)
+        assert sorted(each.result().status_code for each in spread) == [200, 200, 503, 503]
+    wait_until(lambda: len(server.worker_pids()) == 3)
+    assert ask(server, other, name).status_code == 200
+
+
 def test_a_hung_worker_ends_at_its_deadline_and_a_timeout_sooner(served):
     server, model, name = served(RELAXD_INFER_S="2")
     (worker,) = server.worker_pids()
