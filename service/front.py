@@ -84,6 +84,7 @@ class FrontServices:
     sessions: Sessions
     statistics: Statistics
     recorded: Recorded
+    pool: Pool
 
     def told(self) -> JsonObject:
         """What was counted, is loaded and was used."""
@@ -92,7 +93,8 @@ class FrontServices:
             for session in self.sessions.sessions()
         }
         used, self.recorded.used = self.recorded.used, set()
-        return {"statistics": self.statistics.to_json(), "loaded": loaded, "used": sorted(used)}
+        counted = self.statistics.to_json()
+        return {"statistics": counted, "loaded": loaded, "used": sorted(used), "processes": self.pool.processes()}
 
 
 class Front:
@@ -130,7 +132,7 @@ class Front:
         store = open_reader(str(settings.data))
         recorded = Recorded(journal, store, lambda: _soon(loop, self._tell))
         sessions = Sessions(pool, settings.session_limits, store.scratch)
-        services = FrontServices(settings, Finder(journal, recorded), sessions, Statistics(), recorded)
+        services = FrontServices(settings, Finder(journal, recorded), sessions, Statistics(), recorded, pool)
         shared = SharedBuckets(terms["rates"][0]) if terms["rates"] else None
         gate = Gate(Keys(settings.data) if terms["asks_keys"] else None, Rates(settings.limits, shared=shared))
         requests = RequestLog(settings.request_log)

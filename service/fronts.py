@@ -8,9 +8,11 @@ hand over to the first process, as it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
+import os
 import socket
 import sys
 import time
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 
 from service.channel import Channel, from_memory
 from service.errors import JsonObject, problem_from_json
+from service.orphans import reap_orphan
 from service.rates import SharedBuckets
 from service.settings import Settings
 from service.statistics import Statistics
@@ -58,6 +61,8 @@ class _Front:
     statistics: Statistics = field(default_factory=Statistics)
     before: Statistics = field(default_factory=Statistics)
     loaded: dict[str, Usage] = field(default_factory=dict)
+    # Its zygotes and workers, which in a container are the first process's to reap when it dies.
+    processes: list[int] = field(default_factory=list)
     # What it was asked, by number, and has not done.
     asked: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
@@ -207,6 +212,10 @@ class Fronts:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            for pid in front.processes:
+                with contextlib.suppress(OSError):
+                    reap_orphan(os.pidfd_open(pid))
+            front.processes = []
         return f"by signal {-status}" if status < 0 else f"with code {status}"
 
     def _on_message(self, front: _Front, message: JsonObject, descriptors: list[int], adopt: Adopt) -> None:
@@ -230,6 +239,7 @@ class Fronts:
     def _note(self, front: _Front, told: JsonObject) -> None:
         front.statistics = Statistics.from_json(told["statistics"])
         front.loaded = {key: Usage(*numbers) for key, numbers in told["loaded"].items()}
+        front.processes = told["processes"]
         self._on_used(told["used"])
 
 

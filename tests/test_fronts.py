@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -79,10 +82,17 @@ def start(data, model_file, *flags: str, **environment: str):
     return server, (document["id"], *names)
 
 
+def inherit_orphans() -> None:
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory, model_file):
     """A server of two web processes, and a dense layer: its id, the names of input and output."""
-    server, model = start(tmp_path_factory.mktemp("fronts") / "data", model_file)
+    # As process 1 of a container, it has to reap what its fronts leave behind.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", functools.partial(subprocess.Popen, preexec_fn=inherit_orphans))
+        server, model = start(tmp_path_factory.mktemp("fronts") / "data", model_file)
     yield server, model
     end_server(server)
 
@@ -285,7 +295,10 @@ def test_counts_add_up_over_processes_and_outlive_a_front(pair):
 def test_a_front_that_dies_takes_nobody_with_it_and_is_replaced(pair):
     server, model = pair
     front = front_of(server)
-    workers = {worker for zygote in child_pids(front) for worker in child_pids(zygote)}
+    zygotes = child_pids(front)
+    workers = [worker for zygote in zygotes for worker in child_pids(zygote)]
+    assert zygotes
+    time.sleep(1.5)  # which processes it has is told each second
     with stopped(front):
         of_first = Connection(server.url)
         assert ask(of_first, infer(model))[0] == 200
@@ -295,7 +308,7 @@ def test_a_front_that_dies_takes_nobody_with_it_and_is_replaced(pair):
         assert httpx.get(f"{server.url}/healthz", timeout=30).status_code == 200
     of_first.close()
     assert wait_until(lambda: front_of(server), 60) != front
-    wait_until(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in (*zygotes, *workers)))
     with connected_to_front(server, model):
         pass
 
