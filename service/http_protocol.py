@@ -239,7 +239,7 @@ class GuardedProtocol(HttpToolsProtocol):
         The rest is read first, up to a bound: to close before would reset the connection, and the answer could be lost.
         """
         early = message["type"] == "http.response.start" and cycle.more_body
-        if early:
+        if early and all(name.lower() != b"connection" for name, _ in message.get("headers", ())):
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await send(message)
         if early:
@@ -320,7 +320,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refused = True
         self._stop_receiving_clock()
         running = self._running
-        if running is None or running.response_complete:
+        if self._ends_after_body and (running is None or running.response_complete):
+            # It has its answer; another one would be taken for that of the next request.
+            self.transport.close()
+        elif running is None or running.response_complete:
             self._answer(problem)
         elif self._in_body and running is self.cycle:
             # It waits for a body that will never be whole.

@@ -357,6 +357,15 @@ def test_a_client_is_told_that_the_connection_ends_with_an_answer_before_the_bod
             assert client.post(f"{url}/whole", content=b"abc").text == "3"
 
 
+def test_a_body_that_is_wrong_after_its_answer_gets_no_second_one(short):
+    address, _ = short
+    with connect(address) as sock:
+        sock.sendall(post(b"Transfer-Encoding: chunked\r\n", b"2\r\nab\r\n", path=b"/early"))
+        assert b"200 OK" in sock.recv(65536)
+        sock.sendall(b"no chunk\r\n")
+        assert read_all(sock) == b""
+
+
 def test_at_the_cap_those_who_wait_make_room_and_those_who_work_are_left_alone(short):
     address, running = short
     with contextlib.ExitStack() as stack:
