@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ def pytriton(folder: Path, port: int) -> None:
     from pytriton.triton import Triton, TritonConfig
 
     run = mlp(folder)
+    # Its workers are programs that load the library of this very Python, which need not be the system's.
+    os.environ["LD_LIBRARY_PATH"] = str(sysconfig.get_config_var("LIBDIR"))
 
     @batch  # type: ignore[untyped-decorator, unused-ignore]
     def infer(**inputs: Any) -> dict[str, Any]:

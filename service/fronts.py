@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 
 # What a front has for its end: it answers what it was asked within uvicorn's own limit.
 END_S = 15.0
-# Until a front is asked, or started again.
+# How long a front may take to do what it is asked, beside what loading takes.
 ASK_S = 5.0
+# Until one that has ended is replaced: the longer, the sooner it has ended.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 
 Adopt = Callable[[socket.socket, bytes], None]
@@ -88,7 +89,7 @@ class Fronts:
         self._tasks: list[asyncio.Task[None]] = []
         self._numbers = itertools.count()
         self._stopping = False
-        # Artifacts that were loaded by name, and in how many replicas: what a new front loads, too.
+        # Artifacts that were loaded on purpose, the latest last, and in how many replicas: what a new front loads, too.
         self._preloaded: dict[str, int | None] = {}
 
     def start(self, listeners: list[int], adopt: Adopt) -> None:
@@ -102,7 +103,10 @@ class Fronts:
 
     async def load(self, key: str, replicas: int | None) -> None:
         """Has all load an Artifact. Raises the first Problem that one of them has."""
+        self._preloaded.pop(key, None)
         self._preloaded[key] = replicas
+        while len(self._preloaded) > self._settings.limits.loaded_sessions:
+            del self._preloaded[next(iter(self._preloaded))]
         await self._ask_all({"op": "load", "key": key, "replicas": replicas})
 
     async def unload(self, key: str) -> None:
@@ -158,6 +162,8 @@ class Fronts:
         done, late = await asyncio.wait(asked, timeout=seconds)
         if late:
             log.warning("%d fronts have not done %r within %.0f s", len(late), message["op"], seconds)
+        for each in late:
+            each.cancel()
         problems = [error for each in done if (error := each.exception()) is not None]
         if problems:
             raise problems[0]
