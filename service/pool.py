@@ -334,7 +334,12 @@ class Pool:
                 log.warning("the %s zygote died, starting another", name)
             current = asyncio.ensure_future(Zygote.start(name, allow_weak_sandbox=self._allow_weak_sandbox))
             self._zygotes[name] = current
-        zygote = await asyncio.shield(current)
+        try:
+            zygote = await asyncio.shield(current)
+        except asyncio.CancelledError:
+            if not current.cancelled():
+                raise
+            return await self.zygote(name)  # which says so
         if not zygote.watched:
             zygote.watched = True
             zygote.died.add_done_callback(lambda _: self._replace(name))
@@ -395,6 +400,8 @@ class Pool:
         """Ends all zygotes and workers."""
         self._closing = True
         for current in self._zygotes.values():
+            # One that has not started yet need not: its imports take seconds.
+            current.cancel()
             with contextlib.suppress(InternalError, asyncio.CancelledError):
                 await (await current).stop()
         self._zygotes.clear()
