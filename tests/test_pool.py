@@ -13,6 +13,7 @@ from service.errors import InternalError, ShuttingDown, WorkerCrashed, WorkerKil
 from service.nouns import Confinement
 from service.pool import Pool, WorkerGone
 from service.wire import Frame, FrameLimits
+from tests.conftest import child_pids
 
 CONFINEMENT = Confinement(1 << 30, 60, 0)
 
@@ -165,6 +166,21 @@ def test_after_closing_there_are_no_processes_and_no_new_workers():
         assert not Path(f"/proc/{zygote}").exists()
         with pytest.raises(ShuttingDown):
             await fork(pool)
+
+    with_pool(scenario)
+
+
+def test_closing_ends_a_zygote_that_has_not_started_yet():
+    async def scenario(pool):
+        before = child_pids(os.getpid())
+        asked = asyncio.ensure_future(pool.zygote("compile"))
+        async with asyncio.timeout(20):
+            while child_pids(os.getpid()) == before:
+                await asyncio.sleep(0.01)
+        await pool.close()
+        with pytest.raises(ShuttingDown):
+            await asked
+        assert child_pids(os.getpid()) == before
 
     with_pool(scenario)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 
 from service.compiler.readers.operator_names import ATEN_NAMES
 from service.compiler.readers.refusal import damaged, shown, unsafe
@@ -65,10 +66,22 @@ _PARTS = (
 )  # fmt: skip
 
 
-def declared_names(text: str, where: str) -> frozenset[str]:
-    """The attributes, methods and functions that a code file declares. Raises DamagedModel."""
+def parse_code(text: str, where: str) -> ast.Module:
+    """The syntax tree of a code file that is not too long to be checked. Raises DamagedModel, UnsafeModel."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise damaged(f"The code cannot be parsed: {shown(str(error))}", where) from error
+    # Once and first: each of the walks below takes as long as this one.
+    if next(itertools.islice(ast.walk(tree), MAX_NODES, None), None) is not None:
+        raise unsafe("The code is too long", where)
+    return tree
+
+
+def declared_names(tree: ast.Module) -> frozenset[str]:
+    """The attributes, methods and functions that a code file declares."""
     names: set[str] = set()
-    for node in ast.walk(_parse(text, where)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
@@ -76,17 +89,14 @@ def declared_names(text: str, where: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_code(text: str, where: str, declared: frozenset[str]) -> frozenset[str]:
+def check_code(tree: ast.Module, where: str, declared: frozenset[str]) -> frozenset[str]:
     """The qualified classes that the file defines. `declared` are the names of all files of the archive.
 
-    Raises DamagedModel, UnsafeModel.
+    Raises UnsafeModel.
     """
-    tree = _parse(text, where)
     callees = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for count, node in enumerate(ast.walk(tree)):
-        if count > MAX_NODES:
-            raise unsafe("The code is too long", where)
+    for node in ast.walk(tree):
         place = f"{where}:{getattr(node, 'lineno', 0)}"
         if not isinstance(node, _STATEMENTS + _EXPRESSIONS + _PARTS):
             raise unsafe(f"The code has a {type(node).__name__}, which TorchScript has not", place)
@@ -100,13 +110,6 @@ def check_code(text: str, where: str, declared: frozenset[str]) -> frozenset[str
             _check_getattr(node, declared, place)
     package = where.removeprefix("code/").removesuffix(".py").replace("/", ".")
     return frozenset(f"{package}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef))
-
-
-def _parse(text: str, where: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise damaged(f"The code cannot be parsed: {shown(str(error))}", where) from error
 
 
 def _is_field(node: ast.stmt) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from service.compiler.readers.archive import Archive, ArchiveLimits
 from service.compiler.readers.inert_pickle import Call, Global, read_pickle
 from service.compiler.readers.refusal import damaged, shown, unsafe
-from service.compiler.readers.script_code import check_code, declared_names
+from service.compiler.readers.script_code import check_code, declared_names, parse_code
 from service.compiler.readers.script_sources import ScriptSources
 from service.compiler.readers.tensors import ITEM_BYTES
 from service.compiler.readers.torch_file import STORAGES, StoredTensor, TorchFile
@@ -58,8 +58,9 @@ def rewrite_torchscript(source: Path, target: Path, limits: ArchiveLimits) -> Sc
     with source.open("rb") as file, Archive(file, limits) as archive:
         _check_names(archive)
         code = _read_code(archive)
-        declared = frozenset().union(*(declared_names(text, name) for name, text in code.items()))
-        classes = frozenset().union(*(check_code(text, name, declared) for name, text in code.items()))
+        trees = {name: parse_code(text, name) for name, text in code.items()}
+        declared = frozenset().union(*map(declared_names, trees.values()))
+        classes = frozenset().union(*(check_code(tree, name, declared) for name, tree in trees.items()))
         for pickle_name, folder in (("data.pkl", "data"), ("constants.pkl", "constants")):
             _check_tree(TorchFile(archive, pickle_name, folder).tree, pickle_name, classes, [2_000_000], 0)
         sources = ScriptSources({name: (text, _debug(archive, name)) for name, text in code.items()})

@@ -15,7 +15,7 @@ from torch import nn
 from service.compiler.readers.archive import ArchiveLimits
 from service.compiler.readers.fx_code import Const, Invoke, Ref, read_forward
 from service.compiler.readers.fx_names import FUNCTIONS
-from service.compiler.readers.script_code import check_code, declared_names
+from service.compiler.readers.script_code import check_code, declared_names, parse_code
 from service.compiler.readers.torchscript import rewrite_torchscript
 from service.errors import DamagedModel, UnsafeModel
 from tests.compiler.readers.honest import convnet
@@ -69,7 +69,8 @@ def test_any_line_of_a_script_is_refused_or_reaches_no_file(line: str) -> None:
     text = f"class M(Module):\n  training : bool\n  def forward(self, x: Tensor) -> Tensor:\n    z = {line}\n    return z\n"
     name = "code/__torch__.py"
     try:
-        check_code(text, name, declared_names(text, name))
+        tree = parse_code(text, name)
+        check_code(tree, name, declared_names(tree))
     except (DamagedModel, UnsafeModel):
         return
     # A name alone is nothing; what is called or looked up must be an operator that computes.
