@@ -19,8 +19,9 @@ from service.fast_lane import FastLane
 from service.journal import JournalTooNew
 from service.key_command import add_keys_command, run_keys_command
 from service.keys import Keys
-from service.pool import Pool, probe_sandbox
+from service.pool import Pool
 from service.request_log import configure_logging
+from service.sandbox_probe import probe_sandbox
 from service.serving import Server, end_with_stdin
 from service.settings import (
     Settings,

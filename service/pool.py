@@ -200,7 +200,8 @@ class Zygote:
         """Execs the zygote and waits until it has imported what it needs. Raises InternalError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        with theirs:
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.callback(ours.close)
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",  # never import from the folder that the server was started in
@@ -213,9 +214,10 @@ class Zygote:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,
-                env=_zygote_environment(),
+                env=zygote_environment(),
                 limit=MAX_ANNOUNCEMENT,
             )
+            unless_started.pop_all()
         zygote = cls(name, process, ours)
         try:
             zygote.announcement = await asyncio.wait_for(_read_announcement(process), START_S)
@@ -407,7 +409,8 @@ class Pool:
         self._zygotes.clear()
 
 
-def _zygote_environment() -> dict[str, str]:
+def zygote_environment() -> dict[str, str]:
+    """The environment of a process that is, or is tried as, a zygote."""
     passed = {name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ}
     return passed | dict.fromkeys(_ONE_THREAD, "1")
 
@@ -417,21 +420,3 @@ def _state(current: asyncio.Future[Zygote]) -> str:
         return "starting"
     usable = not current.cancelled() and current.exception() is None and current.result().alive
     return "ready" if usable else "failed"
-
-
-async def probe_sandbox() -> dict[str, dict[str, str]]:
-    """The state of each layer of the sandbox on this machine, by role: ``on`` or why not. Raises InternalError."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "service.worker", "probe"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        env=_zygote_environment(),
-    )
-    output, _ = await process.communicate()
-    try:
-        layers: dict[str, dict[str, str]] = json.loads(output)
-    except ValueError as error:
-        raise InternalError(
-            "The probe of the sandbox ended without an answer; its error output is in the log."
-        ) from error
-    return layers

@@ -20,6 +20,7 @@ BANNED = {"utils", "util", "helpers", "helper", "common", "base", "manager", "mi
 
 # Tested through the file that is named: by themselves they have no behaviour that could be seen.
 TESTED_ELSEWHERE = {
+    "service/sandbox_probe.py": "tests/worker/test_container.py",
     "service/orphans.py": "tests/worker/test_container.py",
     "service/limits.py": "tests/test_settings.py",
     "service/link_workers.py": "tests/worker/test_linking.py",

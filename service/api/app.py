@@ -49,11 +49,12 @@ from service.inspections import Inspections
 from service.journal import Journal
 from service.kernel_store import KernelStore
 from service.keys import Keys
-from service.pool import Pool, probe_sandbox
+from service.pool import Pool
 from service.publications import Publications
 from service.rates import Rates, SharedBuckets
 from service.request_log import RequestLog
 from service.retention import Retention
+from service.sandbox_probe import probe_sandbox
 from service.sessions import Sessions
 from service.settings import Settings, check_sandbox
 from service.statistics import Statistics
