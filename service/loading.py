@@ -25,12 +25,14 @@ FORK_S = 30.0
 class Loadable:
     """What it takes to load an Artifact: the id of its Compilation, its Signature, and where its library is.
 
-    `library` checks the file; it is asked when the Artifact is loaded first.
+    `library` checks the file; it is asked when the Artifact is loaded first. `is_there` tells, in the event loop's
+    thread, whether the Compilation was not deleted meanwhile.
     """
 
     key: str
     signature: Signature
     library: Callable[[], Path]
+    is_there: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,10 @@ class Finder:
                 id=compilation.id,
                 flags=lacking,
             )
-        loadable = Loadable(compilation.id, signature, lambda: self._source.library(artifact))
+        key = compilation.id
+        loadable = Loadable(
+            key, signature, lambda: self._source.library(artifact), lambda: self._reader.get(key) is not None
+        )
         return Servable(name, version, compilation, artifact, signature, loadable)
 
 

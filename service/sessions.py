@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.errors import InternalError, Overloaded, Problem, ShuttingDown
+from service.errors import InternalError, Overloaded, Problem, ShuttingDown, UnknownCompilation
 from service.loading import Loadable, Loader
 from service.nouns import Limits
 from service.pool import Pool
@@ -198,6 +198,9 @@ class Sessions:
     def _after_load(self, session: Session, task: asyncio.Task[None]) -> None:
         session.loading.discard(task)
         error = None if task.cancelled() else task.exception()
+        if error is not None and not session.loadable.is_there():
+            key = session.loadable.key
+            error = UnknownCompilation(f"No compilation has the id {key!r}: it was deleted meanwhile.", id=key)
         if error is not None and not isinstance(error, Problem):
             log.error("an artifact could not be loaded", exc_info=error)
             error = InternalError("The artifact could not be loaded; the server's log has the error.")

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import DeadlineExceeded, ExecutionFailed, InternalError, Overloaded, Problem, ShuttingDown
+from service.errors import (
+    DeadlineExceeded,
+    ExecutionFailed,
+    InternalError,
+    Overloaded,
+    Problem,
+    ShuttingDown,
+    UnknownCompilation,
+)
 from service.loading import Loadable
 from service.nouns import Limits, Signature, TensorSpec
 from service.ring import ANSWERED, FAILED, NO_ROOM, RawTensor
@@ -377,5 +385,20 @@ def test_problems_are_raised_as_they_are():
     async def scenario(sessions, _pool):
         with pytest.raises(Problem, match="gone"):
             await sessions.run(Loadable("a", SIGNATURE, missing), [X])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [InternalError("The file is gone."), FileNotFoundError("model.so")])
+def test_what_was_deleted_while_it_was_loaded_is_unknown(error):
+    def missing():
+        raise error
+
+    async def scenario(sessions, _pool):
+        waiting = [
+            asyncio.create_task(sessions.run(Loadable("a", SIGNATURE, missing, lambda: False), [X])) for _ in range(3)
+        ]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [UnknownCompilation] * 3
 
     run(scenario)
