@@ -84,7 +84,6 @@ class FrontServices:
     sessions: Sessions
     statistics: Statistics
     recorded: Recorded
-    pool: Pool
 
     def told(self) -> JsonObject:
         """What was counted, is loaded and was used."""
@@ -93,8 +92,10 @@ class FrontServices:
             for session in self.sessions.sessions()
         }
         used, self.recorded.used = self.recorded.used, set()
+        zygotes = _children(os.getpid())
+        processes = [*zygotes, *(pid for zygote in zygotes for pid in _children(zygote))]
         counted = self.statistics.to_json()
-        return {"statistics": counted, "loaded": loaded, "used": sorted(used), "processes": self.pool.processes()}
+        return {"statistics": counted, "loaded": loaded, "used": sorted(used), "processes": processes}
 
 
 class Front:
@@ -132,7 +133,7 @@ class Front:
         store = open_reader(str(settings.data))
         recorded = Recorded(journal, store, lambda: _soon(loop, self._tell))
         sessions = Sessions(pool, settings.session_limits, store.scratch)
-        services = FrontServices(settings, Finder(journal, recorded), sessions, Statistics(), recorded, pool)
+        services = FrontServices(settings, Finder(journal, recorded), sessions, Statistics(), recorded)
         shared = SharedBuckets(terms["rates"][0]) if terms["rates"] else None
         gate = Gate(Keys(settings.data) if terms["asks_keys"] else None, Rates(settings.limits, shared=shared))
         requests = RequestLog(settings.request_log)
@@ -212,6 +213,13 @@ class Front:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -295,10 +295,6 @@ class Zygote:
             worker.note_exit(None)
         self._workers.clear()
 
-    def processes(self) -> list[int]:
-        """Its pid, and those of its workers."""
-        return [self._process.pid, *(worker.pid for worker in self._workers.values() if worker.pid)]
-
     async def stop(self) -> None:
         """Ends the zygote and all its workers."""
         if self.alive:
@@ -388,11 +384,6 @@ class Pool:
         """What that zygote announced, if it is ready now."""
         current = self._zygotes.get(name)
         return current.result().announcement if current is not None and _state(current) == "ready" else None
-
-    def processes(self) -> list[int]:
-        """The pids of all ready zygotes and their workers."""
-        ready = [each.result() for each in self._zygotes.values() if _state(each) == "ready"]
-        return [pid for zygote in ready for pid in zygote.processes()]
 
     def states(self) -> dict[str, str]:
         """Of each zygote that was asked for: `starting`, `ready` or `failed`."""
