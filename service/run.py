@@ -103,7 +103,8 @@ class Run:
         that a failure later loses none. Raises Problem; the worker may be kept after a Problem that it reported itself.
         """
         limits, worker = self._limits, lease.worker
-        self._phases = phases = Phases(limits, worker.kill, cpu=functools.partial(cpu_s, worker.pid), cores=_cores())
+        cpu, tunes = functools.partial(cpu_s, worker.pid), job.tuning.budget_s is not None
+        self._phases = phases = Phases(limits, worker.kill, cpu=cpu, cores=_cores(), tunes=tunes)
         watching = asyncio.create_task(phases.watch())
         started = asyncio.get_running_loop().time()
         seconds = limits.compile_s + (job.tuning.budget_s or 0.0)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.errors import JsonObject
+from service.nouns import Limits
+from service.phases import too_long
 
 
 @dataclass
@@ -29,6 +31,14 @@ class Duration:
         finally:
             self.wall_ms += (time.perf_counter() - wall) * 1e3
             self.cpu_ms += (time.process_time() - cpu) * 1e3
+
+
+def check(phase: str, spent: Duration, limits: Limits, **where: object) -> None:
+    """Raises DeadlineExceeded when a phase that has ended, or a part of it, took more than its limits."""
+    problem = too_long(phase, limits, spent.wall_ms / 1e3, spent.cpu_ms / 1e3)
+    if problem is not None:
+        problem.extensions |= {name: value for name, value in where.items() if value is not None}
+        raise problem
 
 
 class Stopwatch:

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import IRModule
 
 from service.compiler.build import Linker, link_with_ld, manifest, write_library
-from service.compiler.clock import Duration
+from service.compiler.clock import Duration, check
 from service.compiler.context import pass_context
 from service.compiler.example import example_json
 from service.compiler.foreign import boundary
@@ -81,6 +81,7 @@ class Compiler:
         self._importing = Duration()
         with self._importing.measure(), boundary(ImportFailed, sentence, job.limits, step=0):
             model = find_importer(job.format, job.translator.name).import_model(job)
+        check("import", self._importing, job.limits, step=0)
         self._emit({"event": "signature", "signature": model.signature.to_json()}, ())
         return model
 
@@ -100,11 +101,13 @@ class Compiler:
         sentence = "The module could not be built"
         with building.measure(), pipeline.inner.named(mod), boundary(BuildFailed, sentence, job.limits, step=last):
             made, library_bytes = self._build(job, target, mod, pipeline.inner)
+        check("build", building, job.limits, step=last)
         for index, result in enumerate(made, start=last + 1):
             pipeline.result_step(index, result)
         self._emit(begin("verify", last, None), ())
         with pipeline.verifying.measure():
             verification = _verify(job, model, last, self._numbers)
+        check("verify", pipeline.verifying, job.limits, step=last)
         phases |= {"build": building, "verify": pipeline.verifying}
         told = manifest(job, model.signature, target, library_bytes)
         told["cpu_flags"] = cpu_flags(target)

@@ -10,7 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import IRModule, relax
 
-from service.compiler.clock import Duration
+from service.compiler.clock import Duration, check
 from service.compiler.foreign import boundary
 from service.compiler.inner_passes import InnerPasses
 from service.compiler.passes import Pass, make_pass
@@ -97,6 +97,7 @@ class Pipeline:
             changed = not tvm_ffi.structural_equal(mod, after)
         self.spent.wall_ms += duration.wall_ms
         self.spent.cpu_ms += duration.cpu_ms
+        check("pass", self.spent, self.limits, **where)
         step = Step(index, rewrite.stage, spec.name, spec.options, changed, duration.wall_ms, duration.cpu_ms)
         self._finish(after, dataclasses.replace(step, notes=tuple(report.notes), details=report.details))
         return after
@@ -144,7 +145,9 @@ class Pipeline:
         where: JsonObject = {"step": step.index, "pass": step.pass_name}
         sentence = f"The module after step {step.index} ({step.pass_name or 'the import'}) could not be run"
         with self.verifying.measure(), boundary(ExecutionFailed, sentence, self.limits, **where):
-            return self.numbers.check(mod, step.index, step.changed)
+            found = self.numbers.check(mod, step.index, step.changed)
+        check("verify", self.verifying, self.limits, **where)
+        return found
 
 
 def _said_of(numbers: Numbers | None) -> tuple[str, ...]:
