@@ -128,8 +128,9 @@ async def _answer_unforeseen(request: Request, error: Exception) -> Response:
     return respond(
         request,
         InternalError("The server met an error that was not foreseen; its log has it under `instance`."),
-        # It is sent from outside of the layer that adds this to all other answers.
-        {HEADER: current_id()},
+        # It is sent from outside of the layer that adds the id to all other answers; then the error is raised once
+        # more, for which uvicorn closes the connection.
+        {HEADER: current_id(), "Connection": "close"},
     )
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from service.api.problems import install
 
 ROUTES = [
     ("GET", "/nothing"),
@@ -89,3 +93,18 @@ def test_health_says_what_runs(server):
     health = server.http.get("/healthz").json()
     assert health["status"] == "ok"
     assert health["zygotes"] == {"compile": "ready", "infer": "ready"}
+
+
+def test_an_unforeseen_error_says_that_the_connection_ends():
+    """The framework raises it once more after the answer, and uvicorn closes the connection for that."""
+    app = FastAPI()
+    install(app)
+
+    @app.get("/broken")
+    def broken() -> None:
+        raise RuntimeError("unforeseen")
+
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get("/broken")
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
+    assert answer.headers["connection"] == "close"
