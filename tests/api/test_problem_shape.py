@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import httpx
 import pytest
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from service.api.problems import install
 
@@ -104,7 +106,11 @@ def test_an_unforeseen_error_says_that_the_connection_ends():
     def broken() -> None:
         raise RuntimeError("unforeseen")
 
-    with TestClient(app, raise_server_exceptions=False) as client:
-        answer = client.get("/broken")
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://relaxd") as client:
+            return await client.get("/broken")
+
+    answer = asyncio.run(ask())
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
     assert answer.headers["connection"] == "close"
