@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import json
 import logging
 import sqlite3
@@ -28,6 +27,7 @@ from service.errors import (
     StoreDamaged,
     UnknownCompilation,
 )
+from service.full_disk import FULL_DISK
 from service.journal import Journal
 from service.kernel_store import KernelStore
 from service.nouns import Limits, State, Step
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 # Snapshots are text that repeats itself: the fastest level makes a tenth of it.
 _COMPRESSION = 1
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Compilations:

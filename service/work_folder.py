@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from service.errors import StorageFull
+from service.full_disk import FULL_DISK
 from service.leftovers import remove
 from service.position import POSITION_FILE
 from service.worker_user import worker_uid
@@ -29,8 +29,6 @@ COMPILE_FILES = (
     *("model.pt2", "model.pt", "lib0.o", "lib1.o", "lib2.o", "lib3.o", "devc.o"),
     *(KERNEL_ARCHIVE, *KERNEL_OBJECTS, POSITION_FILE, *LIBRARIES, *PROGRAM_FILES),
 )
-
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 _numbers = itertools.count()
 

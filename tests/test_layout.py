@@ -32,6 +32,7 @@ TESTED_ELSEWHERE = {
     "service/main.py": "tests/test_fast_lane.py",
     "service/serving.py": "tests/e2e/test_faults.py",
     "service/run.py": "tests/e2e/test_faults.py",
+    "service/full_disk.py": "tests/e2e/test_store_faults.py",
     "service/version.py": "tests/test_layout.py",
     "service/front.py": "tests/test_fronts.py",
     "service/front_lane.py": "tests/test_fronts.py",

@@ -10,8 +10,8 @@ from typing import BinaryIO, Concatenate, ParamSpec
 from fastapi.responses import StreamingResponse
 
 from service.api.state import Services
-from service.compilations import FULL_DISK
 from service.errors import StorageFull, StoreDamaged
+from service.full_disk import FULL_DISK
 from service.uninterrupted import uninterrupted
 from service.work_folder import work_folder
 

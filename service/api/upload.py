@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import tempfile
@@ -17,13 +16,13 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import BodyTooLarge, MalformedRequest, MissingPart, Problem, StorageFull, UnknownField, nearest
+from service.full_disk import FULL_DISK
 from service.leftovers import remove
 from service.nouns import Limits
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 MAX_HEADER_BYTES = 16 << 10
 MAX_PARTS = 16
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from service.errors import InternalError, MemoryLimitExceeded, Problem, StorageFull
+from service.full_disk import FULL_DISK
 from service.nouns import Limits
 from service.runtime.tvm_errors import is_out_of_memory, readable_message
 
@@ -48,7 +49,7 @@ def _translate(
             limit_bytes=limits.compile_memory_bytes,
             **extensions,
         )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
         return StorageFull(f"{sentence}: the server's disk is full. Try again later or tell the operator.")
     if isinstance(error, OSError) and error.errno in _SYSTEM_FAULTS:
         return InternalError(f"{sentence}: the system refused {error.strerror!r}. Tell the operator.", **extensions)

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from service.errors import StorageFull, StoreDamaged
+from service.full_disk import FULL_DISK
 from service.leftovers import remove
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (*FULL_DISK, errno.EFBIG)
 
 
 class StoreBusy(Exception):
