@@ -66,6 +66,10 @@ class Program:
         """The computation that writes `buffer`."""
         return next((each for each in self.computations if each.buffer.same_as(buffer)), None)
 
+    def position(self, buffer: Any) -> int:
+        """At which place the parameter `buffer` stands."""
+        return next(index for index, each in enumerate(self.parameters) if each.same_as(buffer))
+
     def has_inputs_first(self) -> bool:
         """Whether the parameters are the inputs and then the outputs, as `call_tir` passes them."""
         given = (*self.inputs, *self.outputs)

@@ -65,7 +65,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     packed = {shape.weight: (panels, *taps, inputs, width)}
     with writing(name, program, packed, parallel=situation.parallel) as writer:
         Loops(writer, shape, situation, lanes, choice).write()
-    position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
+    position = program.position(shape.weight)
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * inputs * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
     parameters = {"rows": choice["rows"], "columns": width, "lanes": lanes, "panels": panels, "taps": list(taps)}

@@ -54,7 +54,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     with writing(name, program, packed, parallel=situation.parallel) as writer:
         body = _Body(writer, product, unit, lanes, choice)
         body.write()
-    position = next(i for i, each in enumerate(program.parameters) if each.same_as(product.weight))
+    position = program.position(product.weight)
     rows = product.rows if isinstance(product.rows, int) else None
     parameters = {
         "rows": choice["rows"],

@@ -51,7 +51,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     columns = chosen(situation.wanted, _CANDIDATES)["columns"]
     with writing(name, program, {shape.weight: (*taps, channels)}, parallel=situation.parallel) as writer:
         _Body(writer, shape, situation, columns).write()
-    position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
+    position = program.position(shape.weight)
     sizes = count([axis.extent for axis in shape.contraction.fold.axes])
     flops = 2 * taps[0] * taps[1] * (sizes if isinstance(sizes, int) else 1)
     parameters = {"taps": list(taps), "columns": columns}

@@ -17,7 +17,7 @@ class Situation:
     """Where a function stands: the CPU, whether loops may use threads, and the inputs that are constants.
 
     `constants` has the values of each input that is a constant wherever the function is called, one for each call.
-    `wanted` is taken where it is one of the kernel's candidates.
+    `wanted` is taken where it is one of the kernel's candidates; `winograd` allows the kernel of that name.
     """
 
     unit: VectorUnit

@@ -66,7 +66,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     with writing(name, program, packed, parallel=situation.parallel) as writer:
         loops = _Loops(writer, shape, situation, lanes, choice)
         loops.write()
-    position = next(i for i, each in enumerate(program.parameters) if each.same_as(shape.weight))
+    position = program.position(shape.weight)
     images = shape.batch.extent if isinstance(shape.batch.extent, int) else 1
     # Of what is done, the transforms left out: less than the convolution as it is defined.
     flops = 2 * squares * loops.groups * loops.blocks * images * inputs * outputs
