@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -12,6 +13,9 @@ from service.compiler.extrema import maximum, minimum
 from service.compiler.schedules.computation import Computation
 from service.compiler.schedules.expressions import dtype_of, integer
 from service.compiler.schedules.writer import vector
+
+# Two partial results, scalars or vectors, as one.
+Join = Callable[[Any, Any], Any]
 
 
 def stored_dtype(fold: Computation) -> str:
@@ -44,27 +48,27 @@ def combined(fold: Computation, old: Any, new: Any) -> Any:
     return tirx.max(old, new) if fold.fold == "max" else tirx.min(old, new)
 
 
-def folded(fold: Computation, sums: Any, vectors: int, lanes: int) -> Any:
-    """The fold of `vectors` times `lanes` partial results in the local buffer `sums`, as one scalar."""
+def folded(join: Join, sums: Any, vectors: int, lanes: int) -> Any:
+    """`vectors` times `lanes` partial results in the local buffer `sums` as one scalar; `join` makes one of two."""
     for number in range(1, vectors):
         with vector(lanes) as lane:
             other = sums[integer(number * lanes) + lane]
-            T.buffer_store(sums, combined(fold, sums[lane], other), [lane])
+            T.buffer_store(sums, join(sums[lane], other), [lane])
     if lanes == 1:
         return sums[integer(0)]
     ramp = tirx.Ramp(integer(0), integer(1), lanes)
-    return _across(fold, tirx.BufferLoad(sums, [ramp]), lanes)
+    return _across(join, tirx.BufferLoad(sums, [ramp]), lanes)
 
 
-def _across(fold: Computation, value: Any, lanes: int) -> Any:
-    """The fold of the lanes of one vector, by halves."""
+def _across(join: Join, value: Any, lanes: int) -> Any:
+    """The lanes of one vector as one scalar, by halves."""
     if lanes == 1:
         return T.Bind(value)
     # TVM's parser knows no types of two lanes.
     whole = T.Bind(value) if lanes > 2 else value
     half = lanes // 2
     low, high = (_part(whole, start, half) for start in (0, half))
-    return _across(fold, combined(fold, low, high), half)
+    return _across(join, join(low, high), half)
 
 
 def _part(value: Any, start: int, lanes: int) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from service.compiler.schedules.expressions import integer
+from service.compiler.schedules.folding import folded
 from service.compiler.schedules.writer import local, put, strips, vector
 
 # How many times the mean the largest magnitude may be, and the range in which it may lie: sums of products of such
@@ -44,14 +46,7 @@ def even(memory: Any, first: Any, rows: Any, length: int, lanes: int) -> Any:
             for chain in range(_CHAINS):
                 add(start + (block * integer(_CHAINS) + integer(chain)) * integer(lanes), lanes, chain)
         strips(rest, lanes, lambda at, width: add(start + integer(length - rest) + at, width, 0))
-    total, largest = _joined(sums, lanes, lambda a, b: a + b), _joined(most, lanes, tirx.max)
+    total, largest = folded(operator.add, sums, _CHAINS, lanes), folded(tirx.max, most, _CHAINS, lanes)
     number = tirx.Cast("float32", rows * integer(length))
     bounds = largest >= tirx.const(SMALLEST, "float32"), largest <= tirx.const(LARGEST, "float32")
     return tirx.all(*bounds, largest * number <= total * tirx.const(RATIO, "float32"))
-
-
-def _joined(buffer: Any, lanes: int, join: Any) -> Any:
-    """The first element of `buffer`, after all others have been joined to it."""
-    with T.serial(1, integer(_CHAINS * lanes)) as at:
-        put(buffer, join(buffer[integer(0)], buffer[at]), integer(0))
-    return buffer[integer(0)]

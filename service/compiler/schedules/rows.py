@@ -6,6 +6,7 @@ All that is computed of one row is computed at once; what a row needs between it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -257,7 +258,7 @@ class _Body:
             self._along(fold, value, inner, here, sums, (vectors, lanes))
 
         enter(0, at)
-        self._put(fold, integer(0), as_result(fold, folded(fold, sums, vectors, lanes)), at)
+        self._put(fold, integer(0), as_result(fold, folded(partial(combined, fold), sums, vectors, lanes)), at)
 
     def _along(
         self, fold: Computation, value: Any, inner: Axis, here: dict[Any, Any], sums: Any, form: tuple[int, int]
