@@ -22,6 +22,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from service import keys
+from service.acceptor import Acceptor
 from service.api.access import Gate
 from service.api.door import Door
 from service.channel import Channel, in_memory
@@ -232,15 +233,19 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._acceptor: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts listening."""
         await super().startup(sockets)
         if self.started:
+            self._acceptor = Acceptor(self, sockets or [])
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answers what was asked."""
+        if self._acceptor is not None:
+            self._acceptor.close()
         await super().shutdown(sockets)
         self._captured_signals.clear()
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import signal
 import socket
 import sys
 import threading
-from typing import Any, cast
 
 import uvicorn
 
+from service.acceptor import Acceptor
 from service.api.state import Services
-from service.http_protocol import GuardedProtocol
-
-log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
@@ -24,7 +19,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._adopting: set[asyncio.Future[Any]] = set()
+        self._acceptor: Acceptor | None = None
 
     def serve_forever(self) -> int:
         """Serves until SIGTERM or SIGINT; returns the exit code."""
@@ -34,10 +29,13 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts listening, and then the fronts, which take connections from the same sockets."""
         await super().startup(sockets)
+        if not self.started:
+            return
+        listeners = [sock for server in self.servers for sock in server.sockets]
+        self._acceptor = Acceptor(self, listeners)
         services = self._services()
-        if self.started and services is not None:
-            listeners = [sock.fileno() for server in self.servers for sock in server.sockets]
-            services.fronts.start(listeners, self._adopt)
+        if services is not None:
+            services.fronts.start([sock.fileno() for sock in listeners], self._adopt)
 
     def _services(self) -> Services | None:
         services: Services | None = getattr(getattr(self.config.app, "state", None), "services", None)
@@ -45,19 +43,8 @@ class Server(uvicorn.Server):
 
     def _adopt(self, sock: socket.socket, first: bytes) -> None:
         """Goes on with a connection that a front has taken, at the bytes that it has read and not answered."""
-        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
-        kind = cast(type[GuardedProtocol], self.config.http_protocol_class)
-        protocol = kind(config=self.config, **state)
-        protocol.begin_with(first)
-        sock.setblocking(False)
-        task = asyncio.ensure_future(asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock))
-        self._adopting.add(task)
-        task.add_done_callback(self._end_adopting)
-
-    def _end_adopting(self, task: asyncio.Future[Any]) -> None:
-        self._adopting.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a connection could not be taken over: %s", error)
+        if self._acceptor is not None:
+            self._acceptor.take_over(sock, first)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shuts down cleanly, and lets the process end by itself: uvicorn would raise the signal once more."""
@@ -67,6 +54,8 @@ class Server(uvicorn.Server):
             await services.compilations.close()
             # While they end, the fronts may still hand over connections.
             await services.fronts.stop()
+        if self._acceptor is not None:
+            self._acceptor.close()
         await super().shutdown(sockets)
         self._captured_signals.clear()
 
