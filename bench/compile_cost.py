@@ -1,12 +1,16 @@
 """What POST /compile costs, warm, and where it goes; beside plain TVM in a process that is already warm too.
 
-Both compile the lecture's network (784-128-10, random weights), interleaved round by round. relaxd's CPU time is that
-of its whole process tree (server, zygotes, workers), by /proc; plain TVM's is ``process_time`` of the import, its
-default pipeline and the link, without snapshots, well-formed checks or verification, which relaxd does as well.
+All compile the same models, each round with other weights, interleaved round by round: the lecture's network
+(784-128-10), ResNet-18 and BERT-mini; ``RELAXD_BENCH_MODELS`` chooses. relaxd's CPU time is that of its whole process
+tree (server, zygotes, workers), by /proc; plain TVM's is ``process_time`` of the import, its default pipeline and the
+link, without snapshots, well-formed checks or verification, which relaxd does as well. The first round, in which the
+server's kernels are made for the first time, is told apart from those after it. The result is written to
+``bench/results/compile-cost-<date>.json``.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import statistics
@@ -15,12 +19,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from bench.machine import describe
 
-ROUNDS = 8
+RESULTS = Path(__file__).parent / "results"
 
 PLAIN = """
 import os, sys, time, tempfile, warnings
@@ -41,11 +46,15 @@ for line in sys.stdin:
 
 EXPORT = """
 import sys, torch
-from torch import nn
-torch.manual_seed(int(sys.argv[2]))
-model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).eval()
-torch.export.save(torch.export.export(model, (torch.randn(1, 784),)), sys.argv[1])
+from bench.cpu_models import make
+model, inputs = make(sys.argv[2], int(sys.argv[3]))
+torch.export.save(torch.export.export(model, inputs), sys.argv[1])
 """
+
+# Rounds after the first.
+ROUNDS = {"mlp 784-128-10": 8, "resnet18 224": 3, "bert-mini 128": 3}
+# `course` is for networks of dense layers.
+RECIPES = {"mlp 784-128-10": ("course", "generic", "fast")}
 
 
 def tree_cpu_s(pid: int) -> float:
@@ -57,13 +66,9 @@ def tree_cpu_s(pid: int) -> float:
 
 
 def main() -> None:
-    """Prints a row a recipe, then where the time went, and the figures as JSON."""
+    """Prints a row a recipe and model, then where the time went, and writes the figures as JSON."""
+    wanted = os.environ.get("RELAXD_BENCH_MODELS")
     with tempfile.TemporaryDirectory() as folder:
-        models = []
-        for index in range(ROUNDS + 1):
-            file = Path(folder) / f"m{index}.pt2"
-            subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, str(file), str(index)], check=True)
-            models.append(file)
         command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", f"{folder}/data"]
         with (
             Path(f"{folder}/log").open("w") as log,
@@ -73,39 +78,59 @@ def main() -> None:
             ) as plain,
         ):
             try:
-                measure(server, plain, models)
+                url = (server.stdout.readline() if server.stdout else "").split()[-1]
+                result: dict[str, Any] = {"machine": describe(), "models": {}}
+                with httpx.Client(base_url=url, timeout=600) as http:
+                    for model in wanted.split(",") if wanted else ROUNDS:
+                        figures = measure(http, server, plain, model, Path(folder))
+                        result["models"][model] = figures
+                        show(model, figures)
             finally:
                 server.terminate()
                 if plain.stdin is not None:
                     plain.stdin.close()
+    path = RESULTS / f"compile-cost-{datetime.datetime.now(tz=datetime.UTC).date()}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(path)
 
 
-def measure(server: subprocess.Popen[str], plain: subprocess.Popen[str], models: list[Path]) -> None:
-    """The rounds, interleaved; the first is not counted."""
-    url = (server.stdout.readline() if server.stdout else "").split()[-1]
-    seconds: dict[str, list[float]] = {"course": [], "generic": [], "plain TVM": []}
+def measure(
+    http: httpx.Client, server: subprocess.Popen[str], plain: subprocess.Popen[str], model: str, folder: Path
+) -> dict[str, Any]:
+    """CPU seconds of the first round and of those after it, by recipe, and ms of the phases of the latter."""
+    recipes = RECIPES.get(model, ("generic", "fast"))
+    first: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in (*recipes, "plain TVM")}
     phases: dict[str, list[float]] = {}
-    with httpx.Client(base_url=url, timeout=120) as http:
-        for index, model in enumerate(models):
-            for recipe in ("course", "generic"):
-                cpu, timings = compile_once(http, server.pid, model, recipe)
-                if index > 0:
-                    seconds[recipe].append(cpu)
-                    for timing in timings:
-                        phases.setdefault(f"{recipe} {timing['phase']}", []).append(timing["cpu_ms"])
-            if plain.stdin is not None and plain.stdout is not None:
-                plain.stdin.write(f"{model}\n")
-                plain.stdin.flush()
-                cpu = float(plain.stdout.readline())
-                if index > 0:
-                    seconds["plain TVM"].append(cpu)
-    base = min(seconds["plain TVM"])
-    print(f"{'':12} {'min CPU s':>10} {'median':>8} {'ratio to plain TVM':>20}")
-    for name, values in seconds.items():
-        print(f"{name:12} {min(values):10.3f} {statistics.median(values):8.3f} {min(values) / base:20.2f}")
-    for name, values in phases.items():
-        print(f"  {name:20} {statistics.median(values):8.1f} ms CPU")
-    print(json.dumps({"machine": describe(), "cpu_s": seconds, "phase_cpu_ms": phases}))
+    for index in range(ROUNDS.get(model, 3) + 1):
+        file = folder / "model.pt2"
+        subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORT, str(file), model, str(index)], check=True)
+        for recipe in recipes:
+            cpu, timings = compile_once(http, server.pid, file, recipe)
+            first.setdefault(recipe, cpu)
+            if index > 0:
+                seconds[recipe].append(cpu)
+                for timing in timings:
+                    phases.setdefault(f"{recipe} {timing['phase']}", []).append(timing["cpu_ms"])
+        if plain.stdin is not None and plain.stdout is not None:
+            plain.stdin.write(f"{file}\n")
+            plain.stdin.flush()
+            cpu = float(plain.stdout.readline())
+            first.setdefault("plain TVM", cpu)
+            if index > 0:
+                seconds["plain TVM"].append(cpu)
+    return {"first_cpu_s": first, "warm_cpu_s": seconds, "warm_phase_cpu_ms": phases}
+
+
+def show(model: str, figures: dict[str, Any]) -> None:
+    """A table of one model."""
+    base = min(figures["warm_cpu_s"]["plain TVM"])
+    print(f"{model:16} {'first CPU s':>11} {'min warm':>9} {'median':>8} {'ratio to plain TVM':>20}")
+    for name, values in figures["warm_cpu_s"].items():
+        first = figures["first_cpu_s"][name]
+        print(f"{name:16} {first:11.3f} {min(values):9.3f} {statistics.median(values):8.3f} {min(values) / base:20.2f}")
+    for name, values in figures["warm_phase_cpu_ms"].items():
+        print(f"  {name:24} {statistics.median(values):8.1f} ms CPU", flush=True)
 
 
 def compile_once(http: httpx.Client, pid: int, model: Path, recipe: str) -> tuple[float, list[dict[str, float]]]:

@@ -76,9 +76,9 @@ MODELS: dict[str, Callable[[], zoo.Made]] = {
 }
 
 
-def make(name: str) -> zoo.Made:
+def make(name: str, seed: int = 11) -> zoo.Made:
     """The module, seeded and with BatchNorm statistics that are not trivial, and its example inputs."""
-    torch.manual_seed(11)
+    torch.manual_seed(seed)
     module, inputs = MODELS[name]()
     for layer in module.modules():
         if isinstance(layer, nn.BatchNorm2d):
