@@ -41,6 +41,8 @@ class FastLane(GuardedProtocol):
         # A request whose body has not come to its end, from its first byte on.
         self._incomplete: bytearray | None = None
         self._head: Usual | None = None
+        # The head that was taken last: the next request often has the same.
+        self._last: Usual | None = None
         self._patience: asyncio.TimerHandle | None = None
         # A request that is being answered, and what came after it.
         self._answering = False
@@ -77,19 +79,23 @@ class FastLane(GuardedProtocol):
         return is_at_start and super().is_waiting and not self.pipeline and not self.flow.write_paused
 
     def _read_head(self, data: bytes) -> Usual | None:
+        if self._last is not None and data.startswith(self._last.begins):
+            return self._last
         if self._door is None or not data.startswith(b"POST /"):
             return None
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
-        return None if end < 0 else self._door.read_head(data[:end])
+        found = None if end < 0 else self._door.read_head(data[:end])
+        self._last = found or self._last
+        return found
 
     def _take_if_whole(self, head: Usual, data: bytes | bytearray) -> None:
-        start = data.find(b"\r\n\r\n") + 4
-        missing = start + head.head.content_length - len(data)
+        missing = head.total_bytes - len(data)
         if missing < 0:
             self._leave_to_parser(data)
         elif missing == 0:
-            self._forget_incomplete()
-            self._take(head, data, start)
+            if self._incomplete is not None:
+                self._forget_incomplete()
+            self._take(head, data)
         elif self._incomplete is None:
             self._stop_clocks()
             self._incomplete, self._head = bytearray(data), head
@@ -114,11 +120,12 @@ class FastLane(GuardedProtocol):
         if not self.transport.is_closing():
             self._to_parser(bytes(data))
 
-    def _take(self, head: Usual, data: bytes | bytearray, start: int) -> None:
+    def _take(self, head: Usual, data: bytes | bytearray) -> None:
         self._stop_clocks()
         self._answering = True
+        body = memoryview(data)[len(head.begins) :]
         try:
-            self._taken = self._door.submit(head, memoryview(data)[start:], self._settle) if self._door else None
+            self._taken = self._door.submit(head, body, self._settle) if self._door else None
         except Exception:  # noqa: BLE001  whatever it is, the route meets it again and says so as it always does
             self._taken = None
         if self._taken is None:
@@ -134,7 +141,7 @@ class FastLane(GuardedProtocol):
         inference = taken.inference
         if isinstance(outcome, Problem):
             self._send_problem(taken, outcome)
-        elif sum(len(tensor.data) for tensor in outcome.outputs) > THREAD_BYTES:
+        elif outcome.output_bytes > THREAD_BYTES:
             writing = self.loop.run_in_executor(None, inference.write, outcome)
             writing.add_done_callback(lambda done: self._send_written(taken, outcome, done))
         else:

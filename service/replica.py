@@ -58,6 +58,14 @@ class Outcome:
     queue_ns: int
     batch: int
 
+    @property
+    def output_bytes(self) -> int:
+        """The bytes of all outputs."""
+        total = 0
+        for tensor in self.outputs:
+            total += len(tensor.data)
+        return total
+
 
 @dataclass(slots=True, eq=False)
 class Call:
@@ -75,7 +83,9 @@ class Call:
     def finish(self, outcome: Outcome | Problem) -> None:
         """Tells the caller, who may have gone."""
         if not self.settled:
-            self.abandon()
+            self.settled = True
+            if self.timer is not None:
+                self.timer.cancel()
             self.settle(outcome)
 
     def abandon(self) -> None:

@@ -154,6 +154,8 @@ class Ring:
 
     def fits(self, inputs: Sequence[RawTensor]) -> bool:
         """Web: whether inputs have room in a slot."""
+        if self.layout.fixed_inputs is not None:
+            return True
         total = 0
         for tensor in inputs:
             total += aligned(len(tensor.data))
@@ -163,12 +165,14 @@ class Ring:
         """Web: puts the request with that running number into a free slot; the worker is told of it by `ring_for`."""
         layout = self.layout
         base = layout.first_slot + slot * layout.slot_bytes
-        sizes = [size for tensor in inputs for size in tensor.shape]
+        fixed = layout.fixed_inputs
+        sizes = [size for tensor in inputs for size in tensor.shape] if fixed is None else fixed.sizes
         layout.asked.pack_into(self._memory, base, deadline_ns, *sizes)
         at = base + layout.inputs_at
         for tensor in inputs:
-            self._memory[at : at + len(tensor.data)] = tensor.data
-            at += aligned(len(tensor.data))
+            size = len(tensor.data)
+            self._memory[at : at + size] = tensor.data
+            at += aligned(size)
         self._entries[number % layout.slots] = slot
 
     def ring_for(self, count: int) -> None:

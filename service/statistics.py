@@ -12,8 +12,7 @@ from service.replica import Outcome
 
 # Upper bounds in seconds of the histogram of run times; what is longer is in one more bucket.
 BUCKETS_S = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
+_BUCKETS_NS = tuple(round(bound * 1e9) for bound in BUCKETS_S)
 # Upper bounds of the histogram of batches, in requests that ran as one.
 BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -70,9 +69,11 @@ class Statistics:
         counts.succeeded_ns += whole_ns
         counts.queue_ns += outcome.queue_ns
         counts.run_ns += outcome.run_ns
-        counts.run_buckets[bisect.bisect_left(BUCKETS_S, outcome.run_ns / 1e9)] += 1
-        counts.queue_buckets[bisect.bisect_left(BUCKETS_S, outcome.queue_ns / 1e9)] += 1
-        batch = counts.batches.setdefault(outcome.batch, [0, 0])
+        counts.run_buckets[bisect.bisect_left(_BUCKETS_NS, outcome.run_ns)] += 1
+        counts.queue_buckets[bisect.bisect_left(_BUCKETS_NS, outcome.queue_ns)] += 1
+        batch = counts.batches.get(outcome.batch)
+        if batch is None:
+            batch = counts.batches[outcome.batch] = [0, 0]
         batch[0] += 1
         batch[1] += outcome.run_ns
         counts.last_ms = time.time_ns() // 1_000_000

@@ -28,6 +28,9 @@ class Usual:
     asked: InferenceHead
     # The path in the log.
     path: str
+    # Its bytes with the empty line that ends it, and of head and body together their number.
+    begins: bytes
+    total_bytes: int
 
 
 @dataclass(slots=True)
@@ -71,10 +74,10 @@ class Door:
             return known
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
-        found = self._heads[head] = self._checked(read_head(head))
+        found = self._heads[head] = self._checked(head + b"\r\n\r\n", read_head(head))
         return found
 
-    def _checked(self, head: RequestHead | None) -> Usual | None:
+    def _checked(self, begins: bytes, head: RequestHead | None) -> Usual | None:
         if head is None or head.content_length > self._services.settings.limits.infer_body_bytes:
             return None
         if self._local_only and not is_local(head.host):
@@ -83,7 +86,8 @@ class Door:
         if head.header_length is None and head.content_length > THREAD_BYTES:
             return None
         asked = InferenceHead(head.model, head.version, head.header_length, None, head.accept_encoding)
-        return Usual(head, asked, _PATHS[head.model is None, head.version is None])
+        path = _PATHS[head.model is None, head.version is None]
+        return Usual(head, asked, path, begins, len(begins) + head.content_length)
 
     def submit(self, usual: Usual, body: memoryview, settle: Callable[[Outcome | Problem], None]) -> Running | None:
         """Reads a request and has it run; `settle` gets the outcome, later.

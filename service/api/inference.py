@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import Request, Response
 
@@ -28,6 +27,7 @@ from service.api.oip_body import (
 )
 from service.api.state import InferenceServices
 from service.api.upload import read_body
+from service.errors import JsonObject
 from service.loading import Loadable
 from service.publications import Servable
 from service.replica import Outcome
@@ -59,16 +59,18 @@ class Inference:
     Call `prepare`, run `asked` of `found`, and give the outcome to `write` and `succeeded`; on any error call `failed`.
     """
 
+    # Until they are read; most requests have no use for some of them. What is read takes their place: none is changed.
+    asked = Asked([], {})
+    _fields: JsonObject = {}  # noqa: RUF012
+    _text = b""
+    _raw = memoryview(b"")
+
     def __init__(self, services: InferenceServices, head: InferenceHead, body: bytes | memoryview) -> None:
         self.found: Servable | None = None
         self._services = services
         self._head = head
         self._body = body
         self._begun = time.perf_counter_ns()
-        self._fields: dict[str, Any] = {}
-        self._text = b""
-        self._raw = memoryview(b"")
-        self.asked = Asked([], {})
 
     @property
     def path(self) -> str:
@@ -90,12 +92,12 @@ class Inference:
 
     def _read_by_plan(self) -> bool:
         """Reads the body as others with the same JSON part were read; False where there were none, or it is wrong."""
-        length = self._head.header_length
-        if length is None or not length.isdecimal() or not 0 < int(length) <= len(self._body):
+        length, found = self._head.header_length, self.found
+        if found is None or length is None or not length.isdecimal():
             return False
-        view = memoryview(self._body)
-        plan = self._servable.plans.get(view[: int(length)].tobytes())
-        asked = None if plan is None else plan.read(view[int(length) :])
+        view, end = memoryview(self._body), int(length)
+        plan = found.plans.get(bytes(view[:end])) if 0 < end <= len(view) else None
+        asked = None if plan is None else plan.read(view[end:])
         if asked is None:
             return False
         self.asked = asked
@@ -157,6 +159,10 @@ class Inference:
 
     def write(self, outcome: Outcome) -> Answer:
         """The answer, encoded as the caller takes it. In any thread."""
+        plan = self.asked.plan
+        known = None if plan is None or self._head.accept_encoding else plan.answer(outcome.outputs)
+        if known is not None:
+            return known
         found = self._servable
         artifact = found.compilation.id if self._head.model is None else None
         if self.asked.plain:
@@ -187,7 +193,7 @@ async def answer_by_route(request: Request, services: InferenceServices, head: I
             await (asyncio.to_thread(step) if is_large and anywhere else _now(step))
         asked, loadable = inference.asked, inference.loadable
         outcome = await services.sessions.run(loadable, asked.inputs, asked.timeout_us)
-        if sum(len(tensor.data) for tensor in outcome.outputs) > THREAD_BYTES:
+        if outcome.output_bytes > THREAD_BYTES:
             answer = await asyncio.to_thread(inference.write, outcome)
         else:
             answer = inference.write(outcome)

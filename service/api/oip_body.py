@@ -118,11 +118,11 @@ class Plan:
             (spec, tensor.shape, *ends[spec.name]) for spec, tensor in zip(signature.inputs, asked.inputs, strict=True)
         ]
         self._asked = asked
-        self.is_raw = all(asked.outputs.values())
+        self._is_raw = all(asked.outputs.values())
         names = [spec.name for spec in signature.outputs]
-        self.wanted = [names.index(name) for name in asked.outputs]
+        self._wanted = [names.index(name) for name in asked.outputs]
         # The JSON part of answers, their headers and these as they are sent, by the shapes of the outputs.
-        self.answers: dict[tuple[tuple[int, ...], ...], tuple[bytes, dict[str, str], bytes]] = {}
+        self._answers: dict[Any, tuple[bytes, dict[str, str], bytes]] = {}
 
     @staticmethod
     def is_planned(fields: JsonObject) -> bool:
@@ -136,7 +136,26 @@ class Plan:
             return None
         asked = self._asked
         inputs = [_raw_input(raw[start:end], spec, shape) for spec, shape, start, end in self._inputs]
-        return Asked(inputs, asked.outputs, asked.id, asked.timeout_us, plan=self)
+        return Asked(inputs, asked.outputs, asked.id, asked.timeout_us, False, self)
+
+    def answer(self, tensors: list[RawTensor]) -> Answer | None:
+        """The answer, where one with outputs of these shapes was written before (`keep`)."""
+        known = self._answers.get(_shapes(tensors))
+        if known is None:
+            return None
+        text, headers, lines = known
+        if len(self._wanted) == 1:
+            return Answer(text + tensors[self._wanted[0]].data, headers, lines)
+        return Answer(b"".join([text, *[tensors[at].data for at in self._wanted]]), headers, lines)
+
+    def keep(self, tensors: list[RawTensor], text: bytes, headers: dict[str, str]) -> None:
+        """Notes what an answer with outputs of these shapes starts with: of one artifact, as a plan is kept with it."""
+        if self._is_raw and len(self._answers) < _MAX_ANSWERS:
+            self._answers[_shapes(tensors)] = (text, headers, lines_of(headers))
+
+
+def _shapes(tensors: list[RawTensor]) -> Any:
+    return tensors[0].shape if len(tensors) == 1 else tuple([tensor.shape for tensor in tensors])
 
 
 def read_whole_body(raw: memoryview, signature: Signature) -> Asked:
@@ -337,11 +356,6 @@ def write_answer(
 
     `artifact` is the id of the Compilation that answered, where that is to be told.
     """
-    plan = asked.plan if asked.plan is not None and asked.plan.is_raw else None
-    shapes = tuple([tensor.shape for tensor in tensors])
-    if plan is not None and (known := plan.answers.get(shapes)) is not None:
-        text, headers, lines = known
-        return Answer(b"".join([text, *(tensors[at].data for at in plan.wanted)]), headers, lines)
     by_name = {spec.name: tensor for spec, tensor in zip(signature.outputs, tensors, strict=True)}
     outputs, chunks = [], []
     for wanted, binary in asked.outputs.items():
@@ -362,9 +376,8 @@ def write_answer(
     if not any(asked.outputs.values()):
         return Answer(text, {"Content-Type": "application/json"})
     headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
-    if plan is not None and len(plan.answers) < _MAX_ANSWERS:
-        # Of one artifact, since a plan is kept with what it is for.
-        plan.answers[shapes] = (text, headers, lines_of(headers))
+    if asked.plan is not None:
+        asked.plan.keep(tensors, text, headers)
     return Answer(b"".join([text, *chunks]), headers)
 
 
