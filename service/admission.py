@@ -1,11 +1,14 @@
-"""Which Compilations may wait, and which of those that wait runs next: no caller keeps the others out."""
+"""Which Compilations may wait, and which of those that wait runs next: no caller keeps the others out.
+
+And how many may be listed at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from service.errors import Overloaded
@@ -96,3 +99,27 @@ class Admission:
             self._waiting.remove(chosen)
             self._running[chosen.caller] += 1
             chosen.turn.set_result(None)
+
+
+class Lists:
+    """The Compilations in all lists that are being written: each takes milliseconds, in which nobody else is served."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limit = limits.listed_compilations
+        self._count = 0
+
+    @contextlib.contextmanager
+    def writing(self, count: int) -> Iterator[None]:
+        """While a list of so many is written. One alone may be of any length. Raises Overloaded."""
+        if self._count and self._count + count > self._limit:
+            raise Overloaded(
+                f"Lists of {self._count} compilations are being written, the limit is {self._limit} in all. "
+                "Send the request again later, or with a smaller `limit`.",
+                limit=self._limit,
+                retry_after_s=1,
+            )
+        self._count += count
+        try:
+            yield
+        finally:
+            self._count -= count

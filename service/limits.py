@@ -69,6 +69,8 @@ class Limits:
     head_s: float = 5.0
     slowest_bytes_per_s: int = 1024
     idle_s: int = 75
+    # lists that are being written, all together
+    listed_compilations: int = 1000
 
     def to_json(self) -> JsonObject:
         return dataclasses.asdict(self)

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from service.admission import Admission
+from service.admission import Admission, Lists
 from service.errors import Overloaded
 from service.nouns import Limits
 from service.serving_errors import QuotaExceeded
@@ -119,3 +119,25 @@ def test_one_who_gives_up_leaves_no_place_taken():
             pass
 
     asyncio.run(scenario())
+
+
+def test_lists_are_written_up_to_a_number_of_compilations_in_all():
+    lists = Lists(dataclasses.replace(Limits(), listed_compilations=10))
+    with lists.writing(6):
+        with lists.writing(4):
+            with pytest.raises(Overloaded) as raised, lists.writing(1):
+                pass
+            assert raised.value.extensions == {"limit": 10, "retry_after_s": 1}
+        with pytest.raises(Overloaded), lists.writing(5):
+            pass
+        # What was refused has left nothing behind.
+        with lists.writing(4):
+            pass
+
+
+def test_one_list_alone_may_be_longer():
+    lists = Lists(dataclasses.replace(Limits(), listed_compilations=10))
+    with lists.writing(1000), pytest.raises(Overloaded), lists.writing(1):
+        pass
+    with lists.writing(1000):
+        pass

@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.admission import Lists
 from service.api import (
     about,
     artifacts,
@@ -184,7 +185,18 @@ async def _lifespan(
         lambda key: sessions.is_loaded(key) or fronts.is_loaded(key),
         settings,
     )
-    services = Services(settings, data.store, pool, *parts, publications, retention, Statistics(), sandbox, fronts)
+    services = Services(
+        settings,
+        data.store,
+        pool,
+        *parts,
+        publications,
+        retention,
+        Statistics(),
+        sandbox,
+        fronts,
+        Lists(settings.limits),
+    )
     app.state.services = services
     tasks: list[asyncio.Task[None]] = []
     try:

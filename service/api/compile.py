@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,7 @@ from service.errors import (
     JsonObject,
     MalformedRequest,
     MissingPart,
+    UnknownCompilation,
     UnknownField,
     UnknownStep,
     nearest,
@@ -276,10 +278,14 @@ async def list_compilations(
     """The newest Compilations, the latest first."""
     check_parameters(request, "limit")
     listed = []
-    for found in services.compilations.newest(limit):
-        listed.append(bytes(JSONResponse(found.to_json()).body))
-        # Each may have hundreds of steps: others have their turn between two.
-        await asyncio.sleep(0)
+    ids = services.compilations.newest(limit)
+    with services.lists.writing(len(ids)):
+        for id in ids:
+            # It may be deleted meanwhile.
+            with contextlib.suppress(UnknownCompilation):
+                listed.append(bytes(JSONResponse(services.compilations.get(id).to_json()).body))
+            # Each may have hundreds of steps: others have their turn between two.
+            await asyncio.sleep(0)
     return Response(b'{"compilations":[' + b",".join(listed) + b"]}", media_type="application/json")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from service.admission import Lists
 from service.bisection import Bisections
 from service.compilations import Compilations
 from service.examinations import Examinations
@@ -38,6 +39,7 @@ class Services:
     statistics: Statistics
     sandbox: dict[str, dict[str, str]]
     fronts: Fronts
+    lists: Lists
 
 
 class InferenceServices(Protocol):

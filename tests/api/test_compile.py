@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import io
 import time
@@ -196,6 +197,26 @@ def test_a_full_queue_is_said_at_once(new_server, model_file):
     assert answers[2].json()["type"] == "/problems/overloaded"
     assert int(answers[2].headers["retry-after"]) >= 1
     assert server.http.get("/healthz").json()["compilations"] == {"running": 1, "queued": 1}
+
+
+def test_too_many_lists_at_once_are_refused_and_the_others_whole(new_server, model_file):
+    server = new_server(RELAXD_LISTED_COMPILATIONS="8")
+    for count in range(8):
+        assert server.compile(model_file("mlp"), {"passes": ["fold_constant"] * count}).status_code == 201
+
+    async def ask():
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+            return await asyncio.gather(*(http.get("/compile") for _ in range(20)))
+
+    answers = [answer for _ in range(5) for answer in asyncio.run(ask())]
+    by_status = {status: [each for each in answers if each.status_code == status] for status in (200, 503)}
+    assert all(by_status.values())
+    assert sum(map(len, by_status.values())) == len(answers)
+    assert {len(answer.json()["compilations"]) for answer in by_status[200]} == {8}
+    assert {(each.json()["type"], each.headers["retry-after"]) for each in by_status[503]} == {
+        ("/problems/overloaded", "1")
+    }
+    assert server.http.get("/compile").status_code == 200
 
 
 def test_a_client_that_vanishes_does_not_stop_its_compilation(server, model_file):
