@@ -36,14 +36,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from bench.cpu_models import make
 from bench.machine import describe
 from bench.rate_plot import svg
 from bench.serve_load import HERE, Candidate, free_port, memory_mb, recovery_ms, started, wait_for, window
-from tests.zoo import make
 
 CONNECTIONS = (1, 8, 64)
 SECONDS = int(os.environ.get("RELAXD_BENCH_SECONDS", "1"))
 ROUNDS = int(os.environ.get("RELAXD_BENCH_ROUNDS", "3"))
+# Of the CPU benchmark, by the name here.
+ZOO = {"lenet": "lenet", "resnet18": "resnet18 224"}
 MODELS = os.environ.get("RELAXD_BENCH_MODELS", "mlp,lenet,resnet18").split(",")
 PEERS = ("mlserver", "litserve", "bentoml", "pytriton")
 KILLS = 9
@@ -66,7 +68,7 @@ def mlp() -> tuple[nn.Module, tuple[Any, ...]]:
 
 def prepare(name: str, folder: Path) -> np.ndarray[Any, Any]:
     """Writes the model's files; its input."""
-    module, inputs = mlp() if name == "mlp" else make(name)
+    module, inputs = mlp() if name == "mlp" else make(ZOO[name])
     torch.export.save(torch.export.export(module.eval(), inputs), folder / "model.pt2")
     if name == "mlp":
         values = [each.detach().numpy() for each in module.parameters()]
@@ -299,6 +301,9 @@ def main() -> None:
         "models": {},
     }
     file = HERE / "results" / f"serve-{result['date']}.json"
+    if file.exists():
+        # What was measured earlier this day, by another choice of models, stays.
+        result["models"] = json.loads(file.read_text())["models"]
     for name in MODELS:
         with tempfile.TemporaryDirectory() as folder:
             found = result["models"][name] = measure(name, Path(folder))
