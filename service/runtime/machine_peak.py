@@ -38,7 +38,7 @@ class Peak:
 
 
 def measure_peak(stream_bytes: int = STREAM_BYTES) -> Peak:
-    """Takes about 300 ms. `stream_bytes` are read again and again; what is smaller than a cache shows the cache."""
+    """Takes about half a second. `stream_bytes` are read again and again; what is smaller than a cache shows the cache."""
     target = tvm.target.Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
     return Peak(
         max(_multiply_adds_per_s(target, lanes) * 2 for lanes in _LANES),

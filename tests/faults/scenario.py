@@ -160,6 +160,33 @@ def one_round(server: Server, facts: Facts, model: bytes, kept: str | None) -> l
     return answers
 
 
+def examining_round(server: Server, facts: Facts, model: bytes, kept: str | None) -> list[httpx.Response]:
+    """Inspects, tunes while it compiles, predicts, profiles, bisects, makes a reproduction, deletes; as `one_round`."""
+    answers = [server.http.post("/inspect", files={"model": ("m.pt2", model)})]
+    if answers[-1].status_code != 200:
+        return answers
+    answers.append(server.compile(model, {"tune": {"budget_s": 0.3}}))
+    if answers[-1].status_code not in (200, 201):
+        return answers
+    document = answers[-1].json()
+    key = document["id"]
+    answers.append(infer(server, key))
+    if answers[-1].status_code != 200:
+        return answers
+    facts.finished[key] = (document, answers[-1].json()["outputs"])
+    answers.append(server.http.get(f"/compile/{key}/profile", params={"runs": 3}))
+    # It finds nothing: that takes as many workers, and is said in the answer.
+    asked = {"symptom": "wrong", "attempts": 3}
+    answers.append(server.http.post(f"/compile/{key}/bisect", json=asked, headers={"Prefer": "wait=60"}))
+    answers.append(server.http.get(f"/compile/{key}/repro.zip"))
+    if key != kept:
+        facts.open.add(key)
+        answers.append(server.http.delete(f"/compile/{key}"))
+        if answers[-1].status_code == 204:
+            del facts.finished[key]
+    return answers
+
+
 def check(server: Server, facts: Facts) -> None:
     """No finished Compilation is lost, nothing half-written is there, no file was left."""
     for key, (document, outputs) in list(facts.finished.items()):

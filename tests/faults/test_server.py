@@ -1,6 +1,6 @@
 """A whole server at whose writes the disk fails, at whose messages a process dies, and that is killed at its writes.
 
-Meanwhile a caller uploads, compiles, predicts, publishes and deletes. By default a sample of the points is tried, evenly
+Meanwhile a caller uploads, compiles, predicts, publishes and deletes; or inspects, tunes, profiles and bisects. By default a sample of the points is tried, evenly
 spread over all that differ; with ``RELAXD_LONG_TESTS=1`` all, and of each the first time, one in the middle, the last.
 """
 
@@ -10,7 +10,7 @@ import errno
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -27,6 +27,7 @@ from tests.faults.scenario import (
     assert_whole_objects,
     check,
     documents,
+    examining_round,
     one_round,
 )
 from tests.faults.watcher import KILL, Call, Verdict
@@ -50,6 +51,7 @@ class Subject:
     """
 
     server: WatchedServer
+    round: Callable[..., list[httpx.Response]]
     model: bytes
     facts: Facts
     kept: str
@@ -57,14 +59,16 @@ class Subject:
     messages: Counter[str]
 
 
-@pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory, model_file) -> Iterator[Subject]:
+@pytest.fixture(scope="module", params=[one_round, examining_round], ids=["serving", "examining"])
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, model_file) -> Iterator[Subject]:
+    round_ = request.param
     model = model_file("mlp").read_bytes()
     data = tmp_path_factory.mktemp("watched") / "data"
     server = WatchedServer.start(data, lambda _: None)
     facts = Facts()
     kept = server.compile(model).json()["id"]
-    assert all(answer.is_success for answer in one_round(server, facts, model, kept))
+    first = round_(server, facts, model, kept)
+    assert all(answer.is_success for answer in first), documents(first)
     writes: Counter[str] = Counter()
     messages: Counter[str] = Counter()
 
@@ -74,9 +78,9 @@ def subject(tmp_path_factory: pytest.TempPathFactory, model_file) -> Iterator[Su
         return None
 
     server.watcher.judge = count
-    assert all(answer.is_success for answer in one_round(server, facts, another_model(model, 1), kept))
+    assert all(answer.is_success for answer in round_(server, facts, another_model(model, 1), kept))
     server.watcher.judge = lambda _: None
-    yield Subject(server, model, facts, kept, +writes, +messages)
+    yield Subject(server, round_, model, facts, kept, +writes, +messages)
     assert server.stop() == 0
     server.gone()
     assert_nothing_left(data)
@@ -102,14 +106,14 @@ def test_an_error_at_any_write_costs_one_request_and_nothing_else(subject, recor
         fault = Fault(site, at, verdict, once, spared)
         model = another_model(subject.model, 100 + number)
         server.watcher.judge = fault.judge
-        answers = one_round(server, facts, model, subject.kept)
+        answers = subject.round(server, facts, model, subject.kept)
         server.watcher.judge = lambda _: None
         said = f"{errno.errorcode[verdict]} at call {at} of {site}, struck {fault.struck}: {documents(answers)}"
         for answer in answers:
             if not answer.is_success:
                 assert answer.headers["content-type"] == "application/problem+json", said
         try:
-            again = one_round(server, facts, model, subject.kept)
+            again = subject.round(server, facts, model, subject.kept)
             assert all(answer.is_success for answer in again), documents(again)
             check(server, facts)
         except Exception as error:
@@ -125,7 +129,7 @@ def test_a_process_that_dies_at_any_message_costs_one_request_and_nothing_else(s
         fault = Fault(site, at, KILL)
         model = another_model(subject.model, 500 + number)
         server.watcher.judge = fault.judge
-        answers = one_round(server, facts, model, subject.kept)
+        answers = subject.round(server, facts, model, subject.kept)
         server.watcher.judge = lambda _: None
         said = f"killed at call {at} of {site}, struck {fault.struck}: {documents(answers)}"
         assert fault.struck == 1, said
@@ -133,7 +137,7 @@ def test_a_process_that_dies_at_any_message_costs_one_request_and_nothing_else(s
             assert answer.is_success or answer.json()["type"] in LOST, said
         try:
             wait_until(lambda: server.http.get("/healthz").json()["status"] == "ok", 60)
-            again = one_round(server, facts, model, subject.kept)
+            again = subject.round(server, facts, model, subject.kept)
             assert all(answer.is_success for answer in again), documents(again)
             check(server, facts)
         except Exception as error:
@@ -155,11 +159,11 @@ def test_a_server_killed_at_any_write_loses_nothing_that_it_has_said(subject, re
             continue
         if number == 0:
             kept = server.compile(model).json()["id"]
-            assert all(answer.is_success for answer in one_round(server, facts, model, kept))
+            assert all(answer.is_success for answer in subject.round(server, facts, model, kept))
             server.watcher.judge = fault.judge
         try:
             check(server, facts)
-            one_round(server, facts, another_model(model, 100 + number), kept)
+            subject.round(server, facts, another_model(model, 100 + number), kept)
             server.kill()
         except httpx.TransportError:
             assert fault.struck, site
@@ -167,7 +171,7 @@ def test_a_server_killed_at_any_write_loses_nothing_that_it_has_said(subject, re
         assert_whole_objects(data)
     server = WatchedServer.start(data, lambda _: None)
     check(server, facts)
-    assert all(answer.is_success for answer in one_round(server, facts, model, kept))
+    assert all(answer.is_success for answer in subject.round(server, facts, model, kept))
     assert server.stop() == 0
     server.gone()
     assert_nothing_left(data)

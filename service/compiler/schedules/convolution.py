@@ -56,7 +56,7 @@ def schedule(name: str, program: Program, situation: Situation) -> Kernel:
     lanes = unit.lanes(dtype_of(shape.contraction.fold.value))
     outputs, inputs = int(shape.output.extent) // shape.groups, int(shape.channel.extent)
     # A vector of two groups would need other inputs in each half.
-    lanes = min(lanes, 1 << (outputs - 1).bit_length()) if shape.groups > 1 else lanes
+    lanes = min(lanes, 1 << (outputs - 1).bit_length())
     candidates = _candidates(unit, -(-outputs // lanes), panel_vectors(outputs, lanes))
     choice = chosen(situation.wanted, candidates)
     width = choice["vectors"] * lanes

@@ -38,3 +38,21 @@ def test_max_pooling_with_a_border_keeps_nan():
     theirs = torch.nn.functional.max_pool2d(image, 3, 2, 1).numpy().transpose(0, 2, 3, 1)
     mine = run(scheduled(columns.schedule, [x, te.compute((1, 3, 3, 19), term)]), [data], (1, 3, 3, 19))
     np.testing.assert_array_equal(mine, theirs)
+
+
+@FEW
+@given(
+    channels=st.sampled_from([1, 3, 4, 7, 16, 33]), images=st.sampled_from([1, 3]), unit=st.sampled_from(sorted(UNITS))
+)
+def test_vectors_run_along_the_axis_that_is_last_where_it_is_read(channels, images, unit):
+    """Pooling from channels last to channels first, as before a dense layer."""
+    x = te.placeholder((images, 6, 4, channels), name="x")
+    ky, kx = te.reduce_axis((0, 2)), te.reduce_axis((0, 2))
+    fold = te.comm_reducer(maximum, lambda _: tirx.const(-np.inf, "float32"), name="max")
+    y = te.compute((images, channels, 3, 2), lambda n, c, i, j: fold(x[n, i * 2 + ky, j * 2 + kx, c], axis=[ky, kx]))
+    kernel = scheduled(columns.schedule, [x, y], None, unit)
+    data = numbers(images, 6, 4, channels)
+    data[0, 1, 1, 0] = np.nan
+    expected = data.reshape(images, 3, 2, 2, 2, channels).transpose(0, 5, 1, 3, 2, 4).max((4, 5))
+    np.testing.assert_array_equal(run(kernel, [data], expected.shape), expected)
+    assert kernel.parameters.get("axis") == (1 if channels >= 4 else None)
