@@ -107,19 +107,24 @@ def main() -> None:
     models = wanted.split(",") if wanted else list(MODELS)
     threads = [int(each) for each in os.environ.get("RELAXD_BENCH_THREADS", "1,2").split(",")]
     print(f"{'model':28} {'th':>2} {'relaxd':>14} " + " ".join(f"{name:>11}" for name in PEERS) + "    ours/best")
-    rows = []
+    path = HERE / "results" / f"cpu-{datetime.datetime.now(tz=datetime.UTC).date()}.json"
+    # What was measured earlier this day, by another choice, stays.
+    earlier: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    known = {(row["model"], row["threads"]): row for row in earlier["rows"]}
+    measured = []
     for number in threads:
         for model in models:
-            rows.append(measure(model, number))
-            print(line_of(rows[-1]), flush=True)
-    shares = shares_of_peak(rows)
+            row = known[model, number] = measure(model, number)
+            measured.append(row)
+            print(line_of(row), flush=True)
+    rows = list(known.values())
+    shares = earlier.get("shares_of_peak", {}) | shares_of_peak(measured)
     for name, share in shares.items():
         print(f"{name}: {share:.2f} of the most that one core does, measured")
     ratios = [row["ratio_to_best_peer"] for row in rows if "ratio_to_best_peer" in row]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
     print(f"geometric mean of ours to the best peer: {mean}")
     result = {"machine": describe(), "rows": rows, "geometric_mean": mean, "shares_of_peak": shares}
-    path = HERE / "results" / f"cpu-{datetime.datetime.now(tz=datetime.UTC).date()}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     bars = [
         (f"{row['model']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}", row["ratio_to_best_peer"])
