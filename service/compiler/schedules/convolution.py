@@ -28,6 +28,8 @@ from service.runtime.session import Array
 NAME = "convolution"
 # An inner axis of fewer channels is a loop around the taps, not in them.
 _FEW_CHANNELS = 8
+# So many pieces of work leave no thread without its share, whatever their number.
+_PIECES = 16
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class Loops:
         self._merge()
 
     def _merge(self) -> None:
-        """Pointwise convolutions take all places of the image as one row."""
+        """Pointwise convolutions take several rows of the image as one, or all places."""
         down, along = self.shape.vertical, self.shape.horizontal
         self.height, self.length = int(down.place.extent), int(along.place.extent)
         self.pointwise = (
@@ -192,8 +194,21 @@ class Loops:
             and self.row_step == self.column_step * along.size
             and along.size == self.length
         )
-        if self.pointwise:
-            self.height, self.length = 1, self.height * self.length
+        self.together = self._rows_together() if self.pointwise else 1
+        self.height, self.length = self.height // self.together, self.length * self.together
+
+    def _rows_together(self) -> int:
+        """How many rows of the image are one, so that as many pieces are left as threads need to have equal shares."""
+        images = self.shape.batch.extent if isinstance(self.shape.batch.extent, int) else 1
+        panels = 1 if self.outputs % self.width else self.group_panels
+        if not self.writer.parallel:
+            return self.height
+        return max(
+            each
+            for each in range(1, self.height + 1)
+            if self.height % each == 0
+            and (each == 1 or images * self.shape.groups * panels * (self.height // each) >= _PIECES)
+        )
 
     def write(self) -> None:
         """All images."""
@@ -250,8 +265,9 @@ class Loops:
             channel = self._first_output(panel) + integer(column) + lane
             at = {shape.batch.var: image, shape.output.var: channel}
             own = integer(int(shape.horizontal.place.extent))
-            at[shape.vertical.place.var] = tirx.floordiv(here, own) if self.pointwise else row
-            at[shape.horizontal.place.var] = tirx.floormod(here, own) if self.pointwise else here
+            first = row * integer(self.together)
+            at[shape.vertical.place.var] = first + tirx.floordiv(here, own) if self.together > 1 else first
+            at[shape.horizontal.place.var] = tirx.floormod(here, own) if self.together > 1 else here
             place = ((image * integer(self.height) + row) * length + here) * integer(outputs) + channel
             self.writer.store(result, place, self.epilogue.value(total, at))
 
@@ -263,7 +279,7 @@ class Loops:
         low, high = (integer(0), integer(1)) if self.pointwise else tap_bounds(down, row)
         with T.serial(0, high - low) as number:
             tap = low + number
-            line = row * integer(down.stride) + tap * integer(down.dilation) - integer(down.padding)
+            line = row * integer(self.together * down.stride) + tap * integer(down.dilation) - integer(down.padding)
             base = integer(self.origin) + image * self.batch_step + line * integer(self.row_step)
             base = base + self._group(panel) * integer(self.group_step)
             if int(self.shape.channel.extent) < _FEW_CHANNELS:

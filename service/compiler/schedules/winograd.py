@@ -177,8 +177,13 @@ class _Loops:
         largest = max(min(_GROUP_BYTES // each, self._down()), 1)
         sizes = product(range(max(largest // 2, 1), largest + 1), range(max(most // 2, 1), most + 1))
 
+        images = self.shape.batch.extent if isinstance(self.shape.batch.extent, int) else 1
+
         def computed(group_rows: int, rows: int) -> int:
-            return -(-self._down() // group_rows) * -(-group_rows * self.across // rows) * rows
+            groups = images * -(-self._down() // group_rows)
+            # One group too many for two threads keeps one of them waiting.
+            groups += groups % 2 if self.writer.parallel and groups > 1 else 0
+            return groups * -(-group_rows * self.across // rows) * rows
 
         return min(sizes, key=lambda pair: (computed(*pair), -pair[0] * pair[1]))
 

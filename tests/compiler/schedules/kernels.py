@@ -29,11 +29,13 @@ def scheduled(
     constants: dict[int, np.ndarray] | None = None,
     unit: str = "avx2",
     wanted: Any = None,
+    *,
+    parallel: bool = True,
 ) -> Kernel:
     """The kernel for the function with these TE tensors as parameters; `constants` by the position of a parameter."""
     program = read(te.create_prim_func(tensors, "int64"))
     known = {program.parameters[index]: (value,) for index, value in (constants or {}).items()}
-    return schedule("main", program, Situation(UNITS[unit], constants=known, wanted=wanted))
+    return schedule("main", program, Situation(UNITS[unit], constants=known, wanted=wanted, parallel=parallel))
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +119,35 @@ def test_a_border_of_another_value_is_refused():
 
     with pytest.raises(Unsupported, match="border"):
         scheduled(convolution.schedule, [x, w, te.compute((1, 6, 6, 16), term)], {1: numbers(16, 8, 3, 3)})
+
+
+@FEW
+@given(
+    batch=st.sampled_from((1, 3)), height=st.sampled_from((1, 7, 34, 48)), outputs=st.sampled_from((6, 24, 48, 72)),
+    parallel=st.booleans(), unit=st.sampled_from(sorted(UNITS)),
+)  # fmt: skip
+def test_pointwise_convolutions_have_pieces_enough_for_threads(batch, height, outputs, parallel, unit):
+    """With something added that must be that of the same place."""
+    width, inputs = 10, 8
+    x, w = numbers(batch, height, width, inputs), numbers(outputs, inputs, 1, 1, seed=1)
+    more = numbers(batch, height, width, outputs, seed=2)
+    a, b, c = (te.placeholder(each.shape, name=name) for each, name in ((x, "x"), (w, "w"), (more, "r")))
+    k = te.reduce_axis((0, inputs))
+    ones = [te.reduce_axis((0, 1), name=name) for name in ("ry", "rx")]
+    y = te.compute(
+        more.shape, lambda n, i, j, o: te.sum(a[n, i + ones[0], j + ones[1], k] * b[o, k, *ones], axis=[k, *ones])
+    )
+    z = te.compute(more.shape, lambda *at: y(*at) + c(*at))
+    try:
+        kernel = scheduled(convolution.schedule, [a, b, c, z], {1: w}, unit, parallel=parallel)
+    except Unsupported:
+        # As above.
+        assert height == 1
+        return
+    close(run(kernel, [x, w, more], more.shape), x @ w[:, :, 0, 0].T + more)
+    loops = [
+        int(found)
+        for found in re.findall(r"in T\.(?:parallel|serial|grid)\((?:T\.int64\()?(\d+)", kernel.function.script())
+    ]
+    if parallel and height == 48:
+        assert loops[0] >= 16

@@ -139,3 +139,11 @@ def test_the_direct_kernel_may_be_chosen():
     assert chosen.name == convolution.NAME
     assert chosen.candidates == kernel.candidates
     close(run(chosen, [np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w], out), expected(x, w, 1, 1, 1))
+
+
+def test_two_threads_have_equal_shares():
+    tensors, _ = convolved((1, 64, 56, 56), (64, 64, 3, 3), 1, 1, 1)
+    for parallel in (False, True):
+        kernel = scheduled(winograd.schedule, tensors, {1: numbers(64, 64, 3, 3)}, parallel=parallel)
+        # 14 rows of blocks, by two: 7 groups would be the same work for one thread.
+        assert kernel.parameters["groups_of_blocks"] == (14 if parallel else 7)
