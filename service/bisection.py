@@ -185,6 +185,11 @@ class Bisections:
                 bisection.problem = Interrupted("The server was stopped meanwhile. Send it again.")
         bisection.ended_at, bisection.doing = now(), None
         self._tasks.pop(bisection.compilation, None)
+        # Of its files only what can be asked for is kept.
+        if bisection.reduced is None:
+            bisection.resources.close()
+        else:
+            remove(*(file for file in bisection.reduced.parent.iterdir() if file != bisection.reduced))
         bisection.ended.set()
 
     def get(self, key: str) -> Bisection:
@@ -211,6 +216,12 @@ class Bisections:
             self._tasks[key].cancel()
             await bisection.ended.wait()
             return
+        self._drop(key)
+
+    async def forget(self, key: str) -> None:
+        """Cancels and forgets that of a Compilation that is deleted, if there is one."""
+        if key in self._tasks:
+            await self.delete(key)
         self._drop(key)
 
     def _drop(self, key: str) -> None:

@@ -307,6 +307,7 @@ async def delete_compilation(id: str, request: Request, services: ServicesDep) -
     await services.compilations.delete(id)
     audit("delete", id)
     if compilation.state.ended:
+        await services.bisections.forget(id)
         services.sessions.unload(id)
         await services.fronts.unload(id)
     return Response(status_code=204)

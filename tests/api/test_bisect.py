@@ -76,6 +76,35 @@ def test_a_bisection_can_be_cancelled_and_forgotten(server, model_file):
     assert server.http.get(f"{path}/model.pt2").status_code == 404
 
 
+def scratch_of_bisections(server) -> set:
+    return {path for folder in (server.data / "scratch").glob("work-*") for path in folder.iterdir()}
+
+
+def test_what_found_nothing_keeps_no_file(server, model_file):
+    before = scratch_of_bisections(server)
+    compilation = server.compile(model_file("mlp"), {"passes": "none"}).json()
+    path = f"/compile/{compilation['id']}/bisect"
+    asked = {"symptom": "wrong", "attempts": 3}
+    answer = server.http.post(path, json=asked, headers={"Prefer": "wait=60"})
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/no-symptom")
+    assert server.http.get(path).json()["state"] == "failed"
+    wait_until(lambda: scratch_of_bisections(server) <= before)
+
+
+def test_with_its_compilation_a_bisection_is_forgotten(server, model_file):
+    before = scratch_of_bisections(server)
+    passes = ["legalize_ops", "dead_code_elimination"]
+    key = server.compile(model_file("wide_concat"), {"passes": passes}).json()["compilation"]
+    path = f"/compile/{key}/bisect"
+    assert server.http.post(path, json={"attempts": 4}, headers={"Prefer": "wait=120"}).status_code == 200
+    assert server.http.get(f"{path}/model.pt2").status_code == 200
+    # The uploaded model is not kept beside the smaller one.
+    assert len(scratch_of_bisections(server) - before) == 1
+    assert server.http.delete(f"/compile/{key}").status_code == 204
+    assert server.http.get(path).status_code == 404
+    wait_until(lambda: scratch_of_bisections(server) <= before)
+
+
 def test_without_a_symptom_there_is_none(server, model_file):
     compilation = server.compile(model_file("mlp"), {"passes": "course"}).json()
     answer = server.http.post(f"/compile/{compilation['id']}/bisect")

@@ -187,6 +187,11 @@ def examining_round(server: Server, facts: Facts, model: bytes, kept: str | None
     return answers
 
 
+def is_well(answer: httpx.Response) -> bool:
+    """Whether a request of a round ended as it does without a fault: a bisection finds nothing that is wrong."""
+    return answer.is_success or (answer.status_code == 409 and answer.json()["type"] == "/problems/no-symptom")
+
+
 def check(server: Server, facts: Facts) -> None:
     """No finished Compilation is lost, nothing half-written is there, no file was left."""
     for key, (document, outputs) in list(facts.finished.items()):
