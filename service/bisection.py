@@ -185,12 +185,12 @@ class Bisections:
                 bisection.problem = Interrupted("The server was stopped meanwhile. Send it again.")
         bisection.ended_at, bisection.doing = now(), None
         self._tasks.pop(bisection.compilation, None)
+        bisection.ended.set()
         # Of its files only what can be asked for is kept.
         if bisection.reduced is None:
             bisection.resources.close()
         else:
             remove(*(file for file in bisection.reduced.parent.iterdir() if file != bisection.reduced))
-        bisection.ended.set()
 
     def get(self, key: str) -> Bisection:
         """As it stands now. Raises NotFound."""
