@@ -185,18 +185,8 @@ async def _lifespan(
         lambda key: sessions.is_loaded(key) or fronts.is_loaded(key),
         settings,
     )
-    services = Services(
-        settings,
-        data.store,
-        pool,
-        *parts,
-        publications,
-        retention,
-        Statistics(),
-        sandbox,
-        fronts,
-        Lists(settings.limits),
-    )
+    others = (Statistics(), sandbox, fronts, Lists(settings.limits))
+    services = Services(settings, data.store, pool, *parts, publications, retention, *others)
     app.state.services = services
     tasks: list[asyncio.Task[None]] = []
     try:
