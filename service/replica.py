@@ -83,9 +83,7 @@ class Call:
     def finish(self, outcome: Outcome | Problem) -> None:
         """Tells the caller, who may have gone."""
         if not self.settled:
-            self.settled = True
-            if self.timer is not None:
-                self.timer.cancel()
+            self.abandon()
             self.settle(outcome)
 
     def abandon(self) -> None:

@@ -35,16 +35,11 @@ class Server(uvicorn.Server):
         self._acceptor = Acceptor(self, listeners)
         services = self._services()
         if services is not None:
-            services.fronts.start([sock.fileno() for sock in listeners], self._adopt)
+            services.fronts.start([sock.fileno() for sock in listeners], self._acceptor.take_over)
 
     def _services(self) -> Services | None:
         services: Services | None = getattr(getattr(self.config.app, "state", None), "services", None)
         return services
-
-    def _adopt(self, sock: socket.socket, first: bytes) -> None:
-        """Goes on with a connection that a front has taken, at the bytes that it has read and not answered."""
-        if self._acceptor is not None:
-            self._acceptor.take_over(sock, first)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shuts down cleanly, and lets the process end by itself: uvicorn would raise the signal once more."""

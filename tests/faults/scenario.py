@@ -123,6 +123,24 @@ def infer(server: Server, compilation: str) -> httpx.Response:
     return server.http.post("/infer", json={"model": compilation, "inputs": MLP_INPUT})
 
 
+def predict(server: Server, facts: Facts, answers: list[httpx.Response]) -> str:
+    """Has the Compilation of the last answer predict, and notes both; its id."""
+    document = answers[-1].json()
+    key: str = document["id"]
+    answers.append(infer(server, key))
+    if answers[-1].status_code == 200:
+        facts.finished[key] = (document, answers[-1].json()["outputs"])
+    return key
+
+
+def delete(server: Server, facts: Facts, answers: list[httpx.Response], key: str) -> None:
+    """Deletes a Compilation, of which nothing is known until that is answered."""
+    facts.open.add(key)
+    answers.append(server.http.delete(f"/compile/{key}"))
+    if answers[-1].status_code == 204:
+        del facts.finished[key]
+
+
 def one_round(server: Server, facts: Facts, model: bytes, kept: str | None) -> list[httpx.Response]:
     """Uploads, compiles, predicts, publishes, asks for the assembly, withdraws, deletes; until a request fails.
 
@@ -134,12 +152,9 @@ def one_round(server: Server, facts: Facts, model: bytes, kept: str | None) -> l
     answers = [server.compile(model)]
     if answers[-1].status_code not in (200, 201):
         return answers
-    document = answers[-1].json()
-    key = document["id"]
-    answers.append(infer(server, key))
+    key = predict(server, facts, answers)
     if answers[-1].status_code != 200:
         return answers
-    facts.finished[key] = (document, answers[-1].json()["outputs"])
     before, facts.published = facts.published, {*facts.published, key}
     answers.append(server.http.post("/models/m", json={"compilation": key}))
     if answers[-1].status_code != 200:
@@ -153,10 +168,7 @@ def one_round(server: Server, facts: Facts, model: bytes, kept: str | None) -> l
         return answers
     facts.published = {None}
     if key != kept:
-        facts.open.add(key)
-        answers.append(server.http.delete(f"/compile/{key}"))
-        if answers[-1].status_code == 204:
-            del facts.finished[key]
+        delete(server, facts, answers, key)
     return answers
 
 
@@ -168,22 +180,16 @@ def examining_round(server: Server, facts: Facts, model: bytes, kept: str | None
     answers.append(server.compile(model, {"tune": {"budget_s": 0.3}}))
     if answers[-1].status_code not in (200, 201):
         return answers
-    document = answers[-1].json()
-    key = document["id"]
-    answers.append(infer(server, key))
+    key = predict(server, facts, answers)
     if answers[-1].status_code != 200:
         return answers
-    facts.finished[key] = (document, answers[-1].json()["outputs"])
     answers.append(server.http.get(f"/compile/{key}/profile", params={"runs": 3}))
     # It finds nothing: that takes as many workers, and is said in the answer.
     asked = {"symptom": "wrong", "attempts": 3}
     answers.append(server.http.post(f"/compile/{key}/bisect", json=asked, headers={"Prefer": "wait=60"}))
     answers.append(server.http.get(f"/compile/{key}/repro.zip"))
     if key != kept:
-        facts.open.add(key)
-        answers.append(server.http.delete(f"/compile/{key}"))
-        if answers[-1].status_code == 204:
-            del facts.finished[key]
+        delete(server, facts, answers, key)
     return answers
 
 
